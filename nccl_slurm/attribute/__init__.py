@@ -1,0 +1,1 @@
+"""Facts of all ranks → a verdict with evidence. No clock, no file, no Slurm."""

@@ -1,0 +1,1 @@
+"""Node records on their way to the daemon."""

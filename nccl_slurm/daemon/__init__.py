@@ -1,0 +1,1 @@
+"""The loop on the controller that joins node records with Slurm and writes comments and reports."""

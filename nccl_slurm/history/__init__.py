@@ -1,0 +1,1 @@
+"""What happened to each run and each machine: the store."""

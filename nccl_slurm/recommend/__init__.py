@@ -1,0 +1,1 @@
+"""Verdict and roles → what a person may do."""

@@ -1,0 +1,1 @@
+"""The report object, its text, its JSON and the one line for the job's comment."""

@@ -1,0 +1,1 @@
+"""Tests mirror the package; cluster/ needs a real Slurm."""
