@@ -1,0 +1,148 @@
+"""The shared folder: node records arrive in ``new/``, forged or broken ones go to ``quarantine/``.
+
+Whoever can write here decides what the daemon believes about machines, so each file is judged by its descriptor: a
+regular file with one link, owned by a trusted user, small, of the right schema, and named after what it holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import fastjsonschema
+
+from nccl_slurm.errors import InputError, RecordError
+
+__all__ = ["MAX_RECORD_BYTES", "Inbox", "Incoming", "validate_record"]
+
+MAX_RECORD_BYTES = 4 * 1024 * 1024
+_NAME = re.compile(r"(?P<job>[0-9]{1,18})\.(?P<start>[0-9]{1,18})\.(?P<node>[A-Za-z0-9._-]{1,255})\.json")
+_MAX_QUARANTINED = 1000
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """One record as read. ``folder_time`` is the second of the run's folder on its node (prolog, else epilog)."""
+
+    name: str
+    record: dict[str, Any]
+    sha256: str
+    folder_time: int
+
+
+class Inbox:
+    """``shared`` is the folder of DESIGN's hand-over; ``uids`` are the owners whose records are believed."""
+
+    def __init__(self, shared: str, uids: Sequence[int]) -> None:
+        self._shared = shared
+        self._uids = frozenset(uids)
+
+    def pending(self) -> list[str]:
+        """Names in ``new/``, oldest name first. Raises InputError where the folder is absent or others may write it."""
+        folder = self._open_folder("new")
+        try:
+            return sorted(os.listdir(folder))
+        finally:
+            os.close(folder)
+
+    def read(self, name: str) -> Incoming:
+        """Raises RecordError with the reason; the file stays where it is."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise RecordError("name is not <job>.<seconds>.<node>.json")
+        folder = self._open_folder("new")
+        try:
+            data = self._read_file(folder, name)
+        finally:
+            os.close(folder)
+        record = validate_record(data)
+        if record["job_id"] != int(match["job"]) or record["node"] != match["node"]:
+            raise RecordError("name and content disagree on job or node")
+        return Incoming(name, record, hashlib.sha256(data).hexdigest(), int(match["start"]))
+
+    def done(self, name: str) -> None:
+        folder = self._open_folder("new")
+        try:
+            os.unlink(name, dir_fd=folder)
+        except FileNotFoundError:
+            pass
+        finally:
+            os.close(folder)
+
+    def quarantine(self, name: str) -> None:
+        """Moves the file away; a folder that overflows drops it instead (whoever floods it must not fill the disk)."""
+        source, target = self._open_folder("new"), self._open_folder("quarantine")
+        try:
+            if len(os.listdir(target)) >= _MAX_QUARANTINED:
+                _remove(source, name)
+            else:
+                os.rename(name, name[:200], src_dir_fd=source, dst_dir_fd=target)
+        finally:
+            os.close(source)
+            os.close(target)
+
+    def _open_folder(self, part: str) -> int:
+        path = os.path.join(self._shared, part)
+        try:
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}; create it (0700, owner root) and mount it here") from None
+        info = os.fstat(folder)
+        if info.st_uid not in self._uids | {os.geteuid()} or info.st_mode & 0o022:
+            os.close(folder)
+            raise InputError(f"{path}: others may write here; chown it to root and chmod 0700")
+        return folder
+
+    def _read_file(self, folder: int, name: str) -> bytes:
+        try:
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        except OSError as error:
+            raise RecordError(f"cannot be opened: {error.strerror}") from None
+        with os.fdopen(descriptor, "rb") as file:
+            info = os.fstat(descriptor)
+            if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:
+                raise RecordError("not a regular file with one link")
+            if info.st_uid not in self._uids:
+                raise RecordError(f"owned by uid {info.st_uid}, which is not trusted")
+            data = file.read(MAX_RECORD_BYTES + 1)
+        if len(data) > MAX_RECORD_BYTES:
+            raise RecordError("larger than 4 MiB")
+        return data
+
+
+def validate_record(data: bytes) -> dict[str, Any]:
+    """The record as an object that fits node-record/1. Raises RecordError."""
+    try:
+        value = json.loads(data, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"not JSON: {str(error)[:100]}") from None
+    try:
+        return dict(_record_schema()(value))
+    except fastjsonschema.JsonSchemaException as error:
+        raise RecordError(f"does not fit node-record/1: {str(error)[:200]}") from None
+
+
+def _no_constant(word: str) -> float:
+    raise ValueError(f"{word} is no number")
+
+
+def _remove(folder: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except IsADirectoryError:
+        os.rmdir(name, dir_fd=folder)
+
+
+@cache
+def _record_schema() -> Callable[[Any], Any]:
+    text = resources.files("nccl_slurm").joinpath("data/schemas/node-record-1.json").read_text(encoding="utf-8")
+    compiled: Callable[[Any], Any] = fastjsonschema.compile(json.loads(text))
+    return compiled

@@ -1,0 +1,211 @@
+"""One configuration: nccl-slurm.toml on the controller and the login nodes. (Nodes read capture.conf, see capture/.)
+
+Every key has a default, every unknown key is an error that names the nearest known one. Durations are seconds unless
+the key says otherwise.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from nccl_slurm.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["DEFAULT_PATH", "SCOPES", "Config", "flat", "load", "loads"]
+
+DEFAULT_PATH = "/etc/nccl-slurm/nccl-slurm.toml"
+#: Which ended runs are diagnosed (see docs/jobs.md): those with GPUs or NCCL/torch evidence, all, or none.
+SCOPES = ("gpu-or-evidence", "all", "none")
+
+
+@dataclass(frozen=True)
+class Paths:
+    state: str = "/var/lib/nccl-slurm"  # store, lock; local disk
+    shared: str = ""  # folder on the cluster's file system: node records, published reports
+    events: str = "/var/spool/nccl-slurm/events"  # EpilogSlurmctld drops here; local disk of the controller
+    capture_conf: str = "/etc/nccl-slurm/capture.conf"
+
+
+@dataclass(frozen=True)
+class StoreSection:
+    url: str = ""  # SQLAlchemy URL; empty: SQLite in paths.state
+    password_file: str = ""  # first line is the database password, so that this file may be readable by all
+
+
+@dataclass(frozen=True)
+class Slurm:
+    bin: str = "/usr/bin"
+    conf: str = ""  # SLURM_CONF; empty: Slurm's own default
+    timeout_s: float = 20.0
+
+
+@dataclass(frozen=True)
+class Daemon:
+    tick_s: float = 0.5
+    nodes_poll_s: float = 30.0
+    jobs_poll_s: float = 10.0
+    reconcile_s: float = 30.0
+    look_back_h: float = 24.0
+    settle_s: float = 60.0  # wait for a node's record after the node left COMPLETING
+    settle_cap_s: float = 900.0  # and never longer than this after the job's end
+    verify_s: float = 60.0  # read a written comment again after
+    record_uids: list[int] = field(default_factory=lambda: [0])  # owners whose node records are believed
+    output_limit_s: float = 120.0  # reading the job's own output, as its user
+    output_max_mb: int = 2048
+
+
+@dataclass(frozen=True)
+class Scope:
+    default: str = "gpu-or-evidence"
+    partitions: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Comment:
+    enabled: bool = True
+
+
+@dataclass(frozen=True)
+class Access:
+    admin_group: str = ""  # members may read the store, as root and SlurmUser do
+
+
+@dataclass(frozen=True)
+class Rules:
+    folder: str = "/etc/nccl-slurm/rules.d"
+
+
+@dataclass(frozen=True)
+class Config:
+    paths: Paths = field(default_factory=Paths)
+    store: StoreSection = field(default_factory=StoreSection)
+    slurm: Slurm = field(default_factory=Slurm)
+    daemon: Daemon = field(default_factory=Daemon)
+    scope: Scope = field(default_factory=Scope)
+    comment: Comment = field(default_factory=Comment)
+    access: Access = field(default_factory=Access)
+    rules: Rules = field(default_factory=Rules)
+    source: str = field(default="built-in defaults", metadata={"internal": True})
+
+    @property
+    def store_url(self) -> str:
+        return self.store.url or f"sqlite:///{self.paths.state}/store.db"
+
+    def scope_of(self, partition: str | None) -> str:
+        return self.scope.partitions.get(partition or "", self.scope.default)
+
+
+def load(path: str | None = None) -> Config:
+    """The file at ``path``, ``$NCCL_SLURM_CONFIG`` or the default place; built-in defaults where the last is absent.
+
+    Raises ConfigError with file, key and remedy.
+    """
+    named = path or os.environ.get("NCCL_SLURM_CONFIG")
+    where = named or DEFAULT_PATH
+    try:
+        text = Path(where).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if named:
+            raise ConfigError(f"{where}: no such file; give --config the path of nccl-slurm.toml") from None
+        return Config()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{where}: not UTF-8 text; save it as UTF-8") from None
+    except OSError as error:
+        raise ConfigError(f"{where}: {error.strerror}; make it readable for the user that runs nccl-slurm") from None
+    return loads(text, where)
+
+
+def loads(text: str, source: str) -> Config:
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: not valid TOML: {error}") from None
+    config: Config = _section(Config, tree, source, "")
+    _check_values(config, source)
+    return config
+
+
+def flat(config: Config) -> Iterator[tuple[str, Any]]:
+    """``("daemon.settle_s", 60.0)`` … in the order of the file."""
+    for section in fields(config):
+        value = getattr(config, section.name)
+        if is_dataclass(value):
+            for key in fields(value):
+                yield f"{section.name}.{key.name}", getattr(value, key.name)
+
+
+def _section(kind: type[Any], tree: Mapping[str, Any], source: str, prefix: str) -> Any:
+    hints = get_type_hints(kind)
+    known = {f.name: f for f in fields(kind) if not f.metadata.get("internal")}
+    values: dict[str, Any] = {}
+    for key, value in tree.items():
+        if key not in known:
+            raise ConfigError(f"{source}: {prefix}{key}: unknown key{_nearest(key, list(known))}")
+        values[key] = _value(hints[key], value, source, f"{prefix}{key}")
+    if kind is Config:
+        values["source"] = source
+    return kind(**values)
+
+
+def _nearest(key: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(sorted(known))}"
+
+
+def _value(hint: Any, value: Any, source: str, key: str) -> Any:
+    if is_dataclass(hint) and isinstance(hint, type):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{source}: {key}: is a section; write [{key}]")
+        return _section(hint, value, source, f"{key}.")
+    origin = get_origin(hint)
+    if origin is dict:
+        return {
+            name: _value(get_args(hint)[1], item, source, f"{key}.{name}")
+            for name, item in _of(value, dict, source, key).items()
+        }
+    if origin is list:
+        return [_value(get_args(hint)[0], item, source, key) for item in _of(value, list, source, key)]
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return _of(value, hint, source, key)
+
+
+def _of(value: Any, kind: type[Any], source: str, key: str) -> Any:
+    words = {
+        str: "text in quotes",
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        dict: "a table",
+        list: "a list",
+    }
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ConfigError(f"{source}: {key}: must be {words[kind]}, not {value!r}")
+    return value
+
+
+def _check_values(config: Config, source: str) -> None:
+    for key, value in flat(config):
+        if isinstance(value, float) and not 0 < value < 1e9:
+            raise ConfigError(f"{source}: {key}: must be above 0, not {value}")
+    for key, scope in [
+        ("scope.default", config.scope.default),
+        *((f"scope.partitions.{p}", s) for p, s in config.scope.partitions.items()),
+    ]:
+        if scope not in SCOPES:
+            raise ConfigError(f"{source}: {key}: must be one of {', '.join(SCOPES)}, not {scope!r}")
+    for key in ("state", "events"):
+        if not os.path.isabs(getattr(config.paths, key)):
+            raise ConfigError(f"{source}: paths.{key}: must be an absolute path")
+    if config.paths.shared and not os.path.isabs(config.paths.shared):
+        raise ConfigError(f"{source}: paths.shared: must be an absolute path, or empty")
