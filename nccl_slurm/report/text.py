@@ -1,0 +1,206 @@
+"""The report for people: summary first, then who, the proof line by line, nodes, what was not observed, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tabulate import tabulate
+
+from nccl_slurm.report import ranks as rank_table
+from nccl_slurm.report.hosts import fold
+from nccl_slurm.report.visible import visible
+from nccl_slurm.report.words import detail, ending, happened, hosts_of, ranks_of
+
+__all__ = ["render"]
+
+#: Lines of evidence printed; the JSON form has all of them.
+EVIDENCE_MAX = 40
+_TEXT_MAX = 160
+_IDS_MAX = 8
+_WIDTH = 60
+
+_STYLES = {"bold": "\x1b[1m", "red": "\x1b[31m", "yellow": "\x1b[33m", "green": "\x1b[32m"}
+_RESET = "\x1b[0m"
+
+
+def render(report: Mapping[str, Any], *, color: bool = False, ranks: bool = False) -> str:
+    """The whole text, ending in a newline. ``ranks`` adds the table of all ranks. Escapes only where ``color``."""
+    sections = [
+        _head(report, color),
+        _people("Culprits (proven)", report, "culprits", color),
+        _people("Suspects (not proven; never in a comment)", report, "suspects", color),
+        _evidence(report, color),
+        _reasoning(report, color),
+        _node_states(report, color),
+        _ranks(report, color) if ranks else "",
+        _around(report, color),
+        _gaps(report, color),
+        _suggestions(report, color),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _head(report: Mapping[str, Any], color: bool) -> str:
+    lines = [_style(_headline(report), color, "bold", _mood(report["verdict"]))]
+    if report["verdict"] is not None:
+        verdict = report["verdict"]
+        lines.append(visible(verdict["summary"]))
+        lines.append(f"class {verdict['class']} ({verdict['confidence']}), action {verdict['action']}")
+    lines.append(_job(report))
+    return "\n".join(lines)
+
+
+def _headline(report: Mapping[str, Any]) -> str:
+    verdict = report["verdict"]
+    if verdict is None:
+        return f"Not judged yet ({report['status']})"
+    if verdict["culprits"]:
+        hosts = fold(hosts_of(verdict["culprits"]))
+        who = " on ".join(part for part in (ranks_of(verdict["culprits"]), hosts) if part)
+        return f"{visible(who, 120)} {happened(verdict['class'])} ({visible(detail(report))})"
+    ended = ending(report["job"]["state"])
+    if ended and verdict["class"] == "preempt-cancel":
+        return f"The run was {ended}; nobody is to blame"
+    return f"{verdict['class']}: nobody is proven to have stopped first"
+
+
+def _mood(verdict: Mapping[str, Any] | None) -> str:
+    if verdict is None:
+        return "yellow"
+    if verdict["class"] in ("benign", "benign-teardown", "preempt-cancel"):
+        return "green"
+    return "red" if verdict["culprits"] else "yellow"
+
+
+def _job(report: Mapping[str, Any]) -> str:
+    job = report["job"]
+    if job["id"] is None:
+        return f"logs only, no job known to Slurm; report {report['status']}"
+    parts = [f"job {job['id']} run {job['run']}", job["name"], job["user"], job["state"]]
+    parts.append(f"exit {job['exit']}" if job["exit"] else None)
+    parts.append(f"nodes {fold(job['nodes'])}" if job["nodes"] else None)
+    parts.append(f"{job['start'] or '?'} to {job['end'] or '?'}")
+    parts.append(f"report {report['status']}")
+    return ", ".join(visible(str(part), 200) for part in parts if part)
+
+
+def _people(title: str, report: Mapping[str, Any], key: str, color: bool) -> str:
+    people = (report["verdict"] or {}).get(key) or []
+    grouped: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for person in people:
+        grouped.setdefault((person["host"] or "", person["gpu"] or "", person["why"]), []).append(person)
+    table = [
+        (
+            ranks_of(group) or "-",
+            visible(host) or "?",
+            visible(gpu) or "-",
+            visible(why, _TEXT_MAX),
+            _ids(_all_ids(group)),
+        )
+        for (host, gpu, why), group in grouped.items()
+    ]
+    return _section(title, _table(table, ("rank", "node", "gpu", "why", "evidence")), color)
+
+
+def _evidence(report: Mapping[str, Any], color: bool) -> str:
+    cited = _cited(report)
+    facts = sorted(report["facts"], key=lambda fact: (fact["id"] not in cited, fact["role"] != "cause"))
+    shown = [fact for fact in facts if fact["id"] in cited or fact["role"] == "cause"][:EVIDENCE_MAX]
+    lines = [f"{fact['id']}  {_place(fact)}\n    {visible(fact['text'], _TEXT_MAX)}" for fact in shown]
+    left = len(report["facts"]) - len(shown)
+    if left and lines:
+        lines.append(f"{left} more facts in --json")
+    return _section("Evidence", "\n".join(lines), color)
+
+
+def _place(fact: Mapping[str, Any]) -> str:
+    parts = [f"{visible(fact['file'], 120)}:{fact['line'] or '?'}" if fact["file"] else visible(fact["producer"])]
+    parts.append(f"rank {fact['rank']}" if fact["rank"] is not None else "")
+    parts.append(visible(fact["host"]) if fact["host"] else "")
+    parts.append(fact["time"] or "")
+    parts.append("written by the job" if fact["trust"] == "job" else "written by root")
+    return "  ".join(part for part in parts if part)
+
+
+def _reasoning(report: Mapping[str, Any], color: bool) -> str:
+    lines = [
+        f"- {visible(step['text'], 2 * _TEXT_MAX)} [{step['rule']}{': ' if step['from'] else ''}{_ids(step['from'])}]"
+        for step in report["inferences"]
+    ]
+    return _section("Reasoning", "\n".join(lines), color)
+
+
+def _node_states(report: Mapping[str, Any], color: bool) -> str:
+    keys = ("role", "state_at_start", "state_at_end", "reason", "record")
+    grouped: dict[tuple[str, ...], list[str]] = {}
+    for node in report["nodes"]:
+        grouped.setdefault(tuple(visible(node[key] or "?", _WIDTH) for key in keys), []).append(node["name"])
+    table = [(fold(names), *words) for words, names in grouped.items()]
+    return _section("Nodes", _table(table, ("nodes", "role", "at start", "at end", "reason", "record")), color)
+
+
+def _ranks(report: Mapping[str, Any], color: bool) -> str:
+    table, left = rank_table.rows(report["ranks"])
+    text = _table(table, rank_table.HEADER)
+    if left:
+        text += f"\n{left} more groups of ranks in --json"
+    return _section("Ranks (who stopped first on top; progress = group: completed/enqueued)", text, color)
+
+
+def _around(report: Mapping[str, Any], color: bool) -> str:
+    lines = [
+        f"network {visible(name)}: {len(ranks) or '?'} ranks" for name, ranks in (report["transport"] or {}).items()
+    ]
+    for component, versions in (report["versions"] or {}).items():
+        lines.append(f"{visible(component)} {', '.join(visible(version) for version in versions)}")
+    for timeout in report["timeouts"] or []:
+        lines.append(f"timeout of {visible(timeout['layer'])}: {timeout['seconds']:g} s")
+    return _section("Around the run", "\n".join(lines), color)
+
+
+def _gaps(report: Mapping[str, Any], color: bool) -> str:
+    grouped: dict[str, list[str]] = {}
+    for gap in report["gaps"]:
+        grouped.setdefault(visible(gap["why"], _TEXT_MAX), []).append(gap["source"])
+    lines = [f"- {fold(sources)}: {why}" for why, sources in grouped.items()]
+    return _section("Not observed (and so not known to be healthy)", "\n".join(lines), color)
+
+
+def _suggestions(report: Mapping[str, Any], color: bool) -> str:
+    lines = []
+    for item in report["recommendations"]:
+        target = f" {visible(item['target'])}" if item["target"] else ""
+        lines.append(f"{item['action']}{target}: {visible(item['why'], 2 * _TEXT_MAX)} [{item['rule']}]")
+        lines.extend(f"    {visible(command)}" for command in item["commands"])
+    commands = any(item["commands"] for item in report["recommendations"])
+    title = "Suggested command (run this yourself)" if commands else "Suggested next step"
+    return _section(title, "\n".join(lines), color)
+
+
+def _cited(report: Mapping[str, Any]) -> set[str]:
+    verdict = report["verdict"] or {"culprits": [], "suspects": []}
+    people = [*verdict["culprits"], *verdict["suspects"], *report["recommendations"]]
+    return {i for person in people for i in person["evidence"]} | {i for s in report["inferences"] for i in s["from"]}
+
+
+def _all_ids(people: Iterable[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(fact for person in people for fact in person["evidence"]))
+
+
+def _ids(ids: Sequence[str]) -> str:
+    more = [f"+{len(ids) - _IDS_MAX}"] if len(ids) > _IDS_MAX else []
+    return ", ".join([*(visible(fact) for fact in ids[:_IDS_MAX]), *more])
+
+
+def _table(table: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
+    """Numbers stay as they were written: a host named 1e5 is no number."""
+    return tabulate(table, headers=headers, tablefmt="simple", disable_numparse=True) if table else ""
+
+
+def _section(title: str, body: str, color: bool) -> str:
+    return f"{_style(title, color, 'bold')}\n{body}" if body else ""
+
+
+def _style(text: str, color: bool, *styles: str) -> str:
+    return "".join(_STYLES[style] for style in styles) + text + _RESET if color else text

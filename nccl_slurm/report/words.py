@@ -1,0 +1,60 @@
+"""Sentences that the comment and the report share: who, what happened first, how a run was ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nccl_slurm.report.hosts import HOST, fold_numbers
+
+__all__ = ["detail", "ending", "happened", "hosts_of", "ranks_of"]
+
+#: Classes in which the first one ended by itself instead of standing still.
+_FAILED = frozenset({"rank-exception", "cuda-oom", "host-oom", "process-signal", "gpu-app-fault", "slurm-node-fail"})
+_ENDINGS = {
+    "CANCELLED": "cancelled",
+    "DEADLINE": "deadline reached",
+    "PREEMPTED": "preempted",
+    "REQUEUED": "requeued",
+    "REVOKED": "revoked",
+    "TIMEOUT": "time limit reached",
+}
+#: ``NVRM: Xid (PCI:0000:a1:00): 79, ...``
+_XID = re.compile(r"Xid \([^)]{1,40}\): (\d{1,3})\b")
+
+
+def happened(failure_class: str) -> str:
+    """Verb for the culprit of a class."""
+    if failure_class == "collective-mismatch":
+        return "diverged first"
+    return "failed first" if failure_class in _FAILED else "stalled first"
+
+
+def ending(state: str | None) -> str | None:
+    """Plain words for a state by which someone or a limit ended the run; None for any other."""
+    return _ENDINGS.get(state or "")
+
+
+def detail(report: Mapping[str, Any]) -> str:
+    """Class, with the Xid that the verdict rests on. Only the kernel's word (trust root) gives a number."""
+    verdict = report["verdict"]
+    cited = {fact for culprit in verdict["culprits"] for fact in culprit["evidence"]}
+    for fact in report["facts"]:
+        xid = _XID.search(fact["text"]) if fact["id"] in cited and fact["trust"] == "root" else None
+        if xid:
+            return f"{verdict['class']}, Xid {xid.group(1)}"
+    return str(verdict["class"])
+
+
+def ranks_of(culprits: Sequence[Mapping[str, Any]]) -> str:
+    """``rank 13`` or ``ranks 4-7,9``; empty where no rank is named."""
+    ranks = {culprit["rank"] for culprit in culprits if culprit["rank"] is not None}
+    if not ranks:
+        return ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {fold_numbers(ranks)}"
+
+
+def hosts_of(culprits: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Sorted names that are host names."""
+    return sorted({culprit["host"] for culprit in culprits if culprit["host"] and HOST.match(culprit["host"])})
