@@ -1,0 +1,87 @@
+"""``--logs PATH``: from a folder of logs to a report, with neither Slurm nor store."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO, cast
+
+import click
+
+from nccl_slurm.attribute.blame import attribute
+from nccl_slurm.errors import InputError
+from nccl_slurm.model import Evidence, numbered
+from nccl_slurm.parse.folder import Source, read_sources, walk
+from nccl_slurm.parse.patterns import load_rows
+from nccl_slurm.recommend.ladder import recommend
+from nccl_slurm.report.build import build
+
+__all__ = ["report_of_logs"]
+
+#: Below this a terminal shows no progress bar: reading takes a second or two.
+PROGRESS_BYTES = 100 * 1024 * 1024
+
+
+def report_of_logs(path: str) -> dict[str, Any]:
+    """Raises InputError where there is nothing to read."""
+    sources, skipped = _sources(path)
+    parsed = _with_progress(sources, lambda read: read_sources(read, load_rows(), now=time.time()))
+    evidence = Evidence(
+        facts=numbered(parsed.facts),
+        ranks=parsed.ranks,
+        gaps=[*skipped, *parsed.gaps],
+        world_size=parsed.world_size,
+    )
+    verdict = attribute(evidence)
+    return build(evidence, verdict, recommend(verdict, evidence), "final")
+
+
+def _sources(path: str) -> tuple[list[Source], list[Any]]:
+    if not os.path.lexists(path):
+        raise InputError(f"{path}: no such file or folder; give --logs a folder or file of logs")
+    if not os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0)):
+        raise InputError(f"{path}: not readable for you; ask its owner, or run this as its owner")
+    sources, skipped = walk(path)
+    if not any(source.size for source in sources):
+        why = f" ({skipped[0].source}: {skipped[0].why})" if skipped else ""
+        raise InputError(
+            f"{path}: holds no log to read, every file is empty or skipped{why}; give the folder with the ranks' logs"
+        )
+    return sources, skipped
+
+
+def _with_progress(sources: list[Source], read: Callable[[Iterable[Source]], Any]) -> Any:
+    total = sum(source.size for source in sources)
+    if total < PROGRESS_BYTES or not sys.stderr.isatty():
+        return read(sources)
+    with click.progressbar(length=total, label="reading", file=sys.stderr) as bar:
+        return read(_counted(sources, bar.update))
+
+
+def _counted(sources: Iterable[Source], update: Callable[[int], None]) -> Iterator[Source]:
+    for source in sources:
+        yield source._replace(open=lambda opened=source.open: cast(BinaryIO, _Counted(opened(), update)))
+
+
+class _Counted:
+    """A file that tells how much of it was read."""
+
+    def __init__(self, file: BinaryIO, update: Callable[[int], None]) -> None:
+        self._file = file
+        self._update = update
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._update(len(data))
+        return data
+
+    def __enter__(self) -> _Counted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)

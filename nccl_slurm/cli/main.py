@@ -1,0 +1,77 @@
+"""The command ``nccl-slurm``. Subcommands are imported when used: a report must not pay for the daemon's imports.
+
+Exit status: 0 done, 1 it can't be read or reached, 2 usage or configuration, 3 not yours, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from nccl_slurm import __version__
+from nccl_slurm.errors import ConfigError, NcclSlurmError, NotYours
+
+__all__ = ["EXIT_STATUS", "cli", "main"]
+
+#: Subcommand -> its module under nccl_slurm.cli, which holds ``command``.
+COMMANDS = {
+    "report": "report",
+    "jobs": "jobs",
+    "nodes": "nodes",
+    "status": "status",
+    "config": "config",
+    "rules": "rules",
+    "daemon": "daemon",
+}
+
+#: The one table error -> exit status; the message is the error's own text. First match wins.
+EXIT_STATUS: tuple[tuple[type[NcclSlurmError], int], ...] = ((NotYours, 3), (ConfigError, 2), (NcclSlurmError, 1))
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"nccl_slurm.cli.{COMMANDS[cmd_name]}")
+        command: click.Command = module.command
+        return command
+
+
+@click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="nccl-slurm")
+def cli() -> None:
+    """Who stalled first in a distributed GPU job on Slurm, why, and what to do with the node."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: runs the command and exits with the documented status; never shows a traceback."""
+    try:
+        cli.main(args=None if arguments is None else list(arguments), prog_name="nccl-slurm", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as leave:
+        sys.exit(leave.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        # the reader (head, less) went away: nothing is wrong, but nothing more can be written
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(0)
+    except NcclSlurmError as error:
+        from nccl_slurm.report.visible import visible
+
+        click.echo(f"nccl-slurm: {visible(str(error))}", err=True)
+        sys.exit(next(status for kind, status in EXIT_STATUS if isinstance(error, kind)))
+
+
+if __name__ == "__main__":
+    main()

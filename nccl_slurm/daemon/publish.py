@@ -1,0 +1,79 @@
+"""Root-owned copies of reports in the shared folder, each readable for its job's owner alone.
+
+The owner is let in by a POSIX ACL (acl(5)), written as the kernel's extended attribute so that no setfacl is needed. On
+a file system without ACLs nothing is published: giving the file to the user would let them rewrite it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["acl_for", "publish", "published_name"]
+
+_ID = re.compile(r"[0-9]{1,18}([_+][0-9]{1,18})?")
+# linux/posix_acl_xattr.h: version 2, then (tag, permissions, id) triples in this order of tags
+_USER_OBJ, _USER, _GROUP_OBJ, _MASK, _OTHER, _NO_ID = 0x01, 0x02, 0x04, 0x10, 0x20, 0xFFFFFFFF
+
+
+def acl_for(uid: int) -> bytes:
+    """user::rw-, user:UID:r--, group::---, mask::r--, other::---"""
+    entries = [
+        (_USER_OBJ, 6, _NO_ID),
+        (_USER, 4, uid),
+        (_GROUP_OBJ, 0, _NO_ID),
+        (_MASK, 4, _NO_ID),
+        (_OTHER, 0, _NO_ID),
+    ]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+def published_name(job_id: str, run: int | None = None) -> str:
+    """File name in ``reports/``; the newest run has a name without its number. ValueError on anything but an id."""
+    if not _ID.fullmatch(job_id):
+        raise ValueError(f"{job_id!r} is no job id")
+    return f"{job_id}.json" if run is None else f"{job_id}.run{int(run)}.json"
+
+
+def publish(folder: str, report: Mapping[str, Any], uid: int, *, newest: bool) -> str | None:
+    """Writes the copy (or copies). Returns None, or why it was not published. Never raises OSError."""
+    job = report["job"]
+    data = json.dumps(report).encode()
+    names = [published_name(job["id"], job["run"])] + ([published_name(job["id"])] if newest else [])
+    try:
+        for name in names:
+            _write(folder, name, data, uid)
+    except OSError as error:
+        if error.errno in (errno.ENOTSUP, errno.EINVAL, errno.ENOSYS):
+            return f"{folder}: this file system has no POSIX ACLs, so users can't read their reports there"
+        return f"{folder}: {error.strerror}"
+    return None
+
+
+def _write(folder: str, name: str, data: bytes, uid: int) -> None:
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    part = f".{name}.{os.getpid()}"
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part, dir_fd=at)
+        descriptor = os.open(
+            part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=at
+        )
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                os.setxattr(file.fileno(), "system.posix_acl_access", acl_for(uid))
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
+        except OSError:
+            os.unlink(part, dir_fd=at)
+            raise
+    finally:
+        os.close(at)
