@@ -106,13 +106,16 @@ class Inbox:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         except OSError as error:
             raise RecordError(f"cannot be opened: {error.strerror}") from None
-        with os.fdopen(descriptor, "rb") as file:
+        try:
             info = os.fstat(descriptor)
             if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:
                 raise RecordError("not a regular file with one link")
             if info.st_uid not in self._uids:
                 raise RecordError(f"owned by uid {info.st_uid}, which is not trusted")
-            data = file.read(MAX_RECORD_BYTES + 1)
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                data = file.read(MAX_RECORD_BYTES + 1)
+        finally:
+            os.close(descriptor)
         if len(data) > MAX_RECORD_BYTES:
             raise RecordError("larger than 4 MiB")
         return data
