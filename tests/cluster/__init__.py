@@ -1,0 +1,1 @@
+"""Tests on a real Slurm that they start themselves, on one machine."""

@@ -1,0 +1,322 @@
+"""A real Slurm on one machine: munge, MariaDB, slurmdbd, slurmctld and four slurmd, all below one scratch folder.
+
+    with Cluster(Path("/var/tmp/x")) as cluster:
+        job = cluster.sbatch("#!/bin/sh\\nsrun hostname\\n", "-N2")
+        assert cluster.wait_job(job) == "COMPLETED"
+
+Needs root (daemons run as three users, jobs as alice and bob) and Slurm's own packages. Each slurmd has its own host
+name (a UTS name space), port on 127.0.0.1 and spool; what is pretended is the number of CPUs and GPUs alone.
+By hand: ``python -m tests.cluster.harness up|down --scratch DIR``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from tests.cluster import job_python, scratch, settings
+from tests.cluster.client import FINAL, PATH, Client, ClusterError, succeed
+from tests.cluster.processes import Processes, free_ports, wait_until
+
+__all__ = ["FINAL", "NODES", "Cluster", "ClusterError", "missing_programs"]
+
+NODES = ("n1", "n2", "n3", "n4")
+CHECKOUT = Path(__file__).resolve().parents[2]
+PROGRAMS = (
+    "munged",
+    "mariadbd",
+    "mariadb-install-db",
+    "mariadb-admin",
+    "slurmdbd",
+    "slurmctld",
+    "slurmd",
+    "srun",
+    "unshare",
+)
+
+
+def missing_programs() -> list[str]:
+    return [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
+
+
+class Cluster(Client):
+    """One private Slurm. Everything below ``scratch`` is its own; ``stop`` removes all of it but ``log/``.
+
+    ``hooks=False`` runs Slurm without nccl-slurm's hooks. ``gpus`` is the number of pretended GPUs a node. ``extra``
+    are lines for slurm.conf. Ordinary users must reach the scratch folder, and its path must be short: sockets lie in
+    it, and a socket's path has at most 107 bytes.
+    """
+
+    def __init__(self, folder: Path, *, hooks: bool = True, gpus: int = 0, extra: Sequence[str] = ()) -> None:
+        super().__init__(folder)
+        self.nodes = NODES
+        self.capture_conf = folder / "etc" / "capture.conf"
+        self.daemon_config = folder / "etc" / "nccl-slurm.toml"
+        self.log = folder / "log"
+        self.spool = folder / "spool"
+        self.shared = folder / "shared"
+        self.events = folder / "events"
+        self.sql_socket = folder / "run" / "sql.socket"
+        self._hooks, self._gpus, self._extra = hooks, gpus, tuple(extra)
+        self._processes = Processes(folder)
+        self._ports: Mapping[str, int] = {}
+
+    def __enter__(self) -> Cluster:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    # Up and down
+
+    def start(self) -> None:
+        """From nothing to idle nodes; what a crashed run left in this scratch folder is taken down first."""
+        self._check_machine()
+        self.stop()
+        scratch.ensure_users()
+        scratch.ensure_hosts(self.nodes)
+        scratch.make_folders(self.scratch, self.nodes)
+        self._write_files()
+        try:
+            self._start_daemons()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End all processes of this cluster and remove its files; ``log/`` stays. Fine when nothing runs."""
+        self._processes.stop_all()
+        scratch.remove_folders(self.scratch)
+
+    def _check_machine(self) -> None:
+        if os.geteuid() != 0:
+            raise ClusterError("the test cluster needs root")
+        if missing := missing_programs():
+            raise ClusterError(f"not installed: {', '.join(missing)} (docs/testing.md lists the packages)")
+        if len(str(self.scratch)) > 80:
+            raise ClusterError(f"the scratch folder's path has more than 80 characters: {self.scratch}")
+
+    def _write_files(self) -> None:
+        names = ("ctld", "dbd", "sql", *self.nodes)
+        self._ports = dict(zip(names, free_ports(len(names)), strict=True))
+        of = settings.Settings(
+            scratch=self.scratch,
+            checkout=CHECKOUT,
+            release=_release(),
+            host=socket.gethostname().partition(".")[0],
+            nodes=self.nodes,
+            ports=self._ports,
+            gpus=self._gpus,
+            hooks=scratch.install_hooks(self.scratch, CHECKOUT) if self._hooks else {},
+            extra=self._extra,
+        )
+        scratch.write_files(of, _node_python())
+
+    def _start_daemons(self) -> None:
+        self._start_munged()
+        self._start_database()
+        self.start_slurmdbd()
+        self.start_slurmctld()
+        for node in self.nodes:
+            self.start_slurmd(node)
+        self.wait_idle()
+
+    def _start_munged(self) -> None:
+        run = self.scratch / "run"
+        command = ["munged", "--foreground", "--force", f"--socket={run}/munge.socket", f"--pid-file={run}/munged.pid"]
+        command += [f"--key-file={self.scratch}/etc/munge.key", f"--log-file={self.log}/munged.log"]
+        self._start("munged", [*command, f"--seed-file={run}/munged.seed"])
+        self._await("munged", (run / "munge.socket").exists)
+
+    def _start_database(self) -> None:
+        """Durability is off: what a test writes dies with the test."""
+        data = [f"--datadir={self.scratch}/sql", "--user=mysql"]
+        install = [
+            "mariadb-install-db",
+            "--no-defaults",
+            *data,
+            "--skip-test-db",
+            "--auth-root-authentication-method=normal",
+        ]
+        succeed(subprocess.run(install, env=self.env, capture_output=True, text=True))
+        command = [
+            "mariadbd",
+            "--no-defaults",
+            *data,
+            f"--socket={self.sql_socket}",
+            f"--pid-file={self.scratch}/run/sql.pid",
+        ]
+        command += [
+            "--bind-address=127.0.0.1",
+            f"--port={self._ports['sql']}",
+            f"--init-file={self.scratch}/etc/init.sql",
+        ]
+        command += [
+            "--innodb-flush-log-at-trx-commit=0",
+            "--innodb-buffer-pool-size=64M",
+            "--character-set-server=utf8mb4",
+        ]
+        self._start("mariadbd", command)
+        ping = ["mariadb-admin", "--no-defaults", f"--socket={self.sql_socket}", "--user=root", "ping"]
+        self._await("mariadbd", lambda: subprocess.run(ping, env=self.env, capture_output=True).returncode == 0)
+
+    def start_slurmdbd(self) -> None:
+        self._start("slurmdbd", ["slurmdbd", "-D"])
+        self._await("slurmdbd", lambda: self.slurm("sacctmgr", "-n", "show", "cluster", check=False).returncode == 0)
+
+    def stop_slurmdbd(self) -> None:
+        self._processes.stop("slurmdbd")
+
+    def start_slurmctld(self) -> None:
+        self._start("slurmctld", ["slurmctld", "-D"])
+        self._await("slurmctld", lambda: self.slurm("scontrol", "ping", check=False).returncode == 0)
+
+    def stop_slurmctld(self) -> None:
+        self._processes.stop("slurmctld")
+
+    def restart_slurmctld(self) -> None:
+        self.stop_slurmctld()
+        self.start_slurmctld()
+
+    def start_slurmd(self, node: str) -> None:
+        """``-b``-less start: Slurm sees no reboot. Does not wait for the node to register (see `wait_idle`)."""
+        self._start(f"slurmd.{node}", ["unshare", "--uts", "sh", "-c", f"hostname {node} && exec slurmd -D -N {node}"])
+
+    def kill_slurmd(self, node: str) -> None:
+        """SIGKILL to slurmd alone; the node's job processes live on, as on a real node."""
+        self._processes.stop(f"slurmd.{node}", signal.SIGKILL)
+
+    def alive(self, name: str) -> bool:
+        """Whether one of our daemons runs: ``slurmctld``, ``slurmdbd``, ``slurmd.n1``, ``nccl-slurm`` …"""
+        return self._processes.alive(name)
+
+    def _start(self, name: str, command: Sequence[str], **env: str) -> None:
+        if self._processes.alive(name):
+            raise ClusterError(f"{name} is running already")
+        self._processes.start(name, command, {**self.env, **env})
+
+    def _await(self, name: str, ready: Callable[[], bool], timeout: float = 30.0) -> None:
+        if not wait_until(lambda: ready() or not self._processes.alive(name), timeout) or not self._processes.alive(
+            name
+        ):
+            raise ClusterError(f"{name} did not come up; the end of its output:\n{self.tail(name)}")
+
+    def tail(self, name: str, lines: int = 15) -> str:
+        """The last lines of a daemon's output and log file."""
+        texts = [
+            path.read_text(errors="replace")
+            for path in (self.log / f"{name}.out", self.log / f"{name}.log")
+            if path.exists()
+        ]
+        return "\n".join("\n".join(text.splitlines()[-lines:]) for text in texts)
+
+    # The daemon of nccl-slurm
+
+    def write_daemon_config(self, text: str) -> None:
+        self.daemon_config.write_text(text)
+
+    def start_daemon(self, *, timeout: float = 20.0, wait_ready: bool = True) -> None:
+        """Run ``nccl-slurm daemon`` and wait for its READY=1 (sd_notify(3)). Output: ``log/nccl-slurm.out``."""
+        program = Path(sys.executable).parent / "nccl-slurm"
+        command = [str(program), "daemon", "--config", str(self.daemon_config), "--foreground"]
+        notify = self.scratch / "run" / "notify.socket"
+        notify.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
+            ear.bind(str(notify))
+            ear.settimeout(0.1)
+            self._start("nccl-slurm", command, NOTIFY_SOCKET=str(notify))
+            if wait_ready:
+                self._await("nccl-slurm", lambda: _hears(ear, b"READY=1"), timeout)
+
+    def stop_daemon(self, number: int = signal.SIGTERM) -> None:
+        self._processes.stop("nccl-slurm", number)
+
+    def wait_idle(self, timeout: float = 30.0) -> None:
+        """Wait until every node is idle. Changes nothing: a drained node has to be resumed first."""
+        states: dict[str, str] = {}
+
+        def idle() -> bool:
+            states.update((node, self.node_state(node)) for node in self.nodes)
+            return set(states.values()) == {"IDLE"}
+
+        if not wait_until(idle, timeout, every=0.2):
+            raise ClusterError(f"not all nodes are idle after {timeout:g} s: {states}\n{self.tail('slurmctld')}")
+
+    def heal(self) -> None:
+        """Back to four idle nodes whatever a test did: jobs cancelled, daemons started, nodes resumed."""
+        for name, start in (("slurmdbd", self.start_slurmdbd), ("slurmctld", self.start_slurmctld)):
+            if not self.alive(name):
+                start()
+        for node in self.nodes:
+            if not self.alive(f"slurmd.{node}"):
+                self.start_slurmd(node)
+        self.slurm("scancel", "--quiet", "--user=alice,bob,root", check=False)
+        time.sleep(0.2)
+        for node in self.nodes:
+            if self.node_state(node) not in ("IDLE", "ALLOCATED", "MIXED", "IDLE+COMPLETING", "COMPLETING"):
+                self.slurm("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+        self.wait_idle(60.0)
+
+    # Python for jobs
+
+    def job_python(self) -> Path:
+        """A Python that alice can run and that has what this checkout's environment has (torch, if it is there)."""
+        return job_python.job_python(self.scratch / "job-python")
+
+
+def _hears(ear: socket.socket, word: bytes) -> bool:
+    try:
+        return word in ear.recv(4096).splitlines()
+    except TimeoutError:
+        return False
+
+
+def _node_python() -> str:
+    """The system's Python where there is one: hooks drop to the job's user, who may not reach this environment's."""
+    return "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else os.path.realpath(sys.executable)
+
+
+def _release() -> tuple[int, int]:
+    """``slurm-wlm 22.05.8`` → (22, 5)."""
+    told = subprocess.run(["slurmctld", "-V"], env={"PATH": PATH}, capture_output=True, text=True).stdout
+    found = re.search(r"(\d+)\.(\d+)", told)
+    if found is None:
+        raise ClusterError(f"slurmctld -V says no release: {told!r}")
+    return int(found[1]), int(found[2])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.harness", description=__doc__.partition("\n")[0])
+    parser.add_argument("verb", choices=("up", "down"))
+    parser.add_argument("--scratch", type=Path, required=True, help="folder of the cluster, below 80 characters")
+    parser.add_argument("--no-hooks", action="store_true", help="Slurm alone")
+    parser.add_argument("--gpus", type=int, default=0, help="pretended GPUs a node")
+    chosen = parser.parse_args(argv)
+    cluster = Cluster(chosen.scratch.absolute(), hooks=not chosen.no_hooks, gpus=chosen.gpus)
+    try:
+        if chosen.verb == "down":
+            cluster.stop()
+        else:
+            began = time.monotonic()
+            cluster.start()
+            print(f"{len(cluster.nodes)} nodes idle after {time.monotonic() - began:.1f} s. Use it with:")
+            print(f"export SLURM_CONF={cluster.conf}")
+    except ClusterError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

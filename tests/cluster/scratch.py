@@ -1,0 +1,127 @@
+"""What has to be on the machine before a test cluster's daemons start: users, host names, folders, files, hooks."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import secrets
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.cluster import settings
+
+__all__ = ["USERS", "ensure_hosts", "ensure_users", "install_hooks", "make_folders", "remove_folders", "write_files"]
+
+USERS = {"alice": 7001, "bob": 7002}
+
+#: Folder below scratch → owner, mode. ``log`` and ``run`` take files of daemons of four users.
+FOLDERS = {
+    "dev": ("root", 0o755),
+    "etc": ("root", 0o755),
+    "events": ("slurm", 0o700),
+    "events/new": ("slurm", 0o700),
+    "events/tmp": ("slurm", 0o700),
+    "home": ("root", 0o755),
+    "home/alice": ("alice", 0o755),
+    "home/bob": ("bob", 0o755),
+    "identity": ("root", 0o755),
+    "kernel": ("root", 0o755),
+    "log": ("root", 0o1777),
+    "pid": ("root", 0o755),
+    "prefix": ("root", 0o755),
+    "run": ("root", 0o1777),
+    "shared": ("root", 0o755),
+    "shared/new": ("root", 0o700),
+    "shared/quarantine": ("root", 0o700),
+    "shared/reports": ("root", 0o711),
+    "shared/tmp": ("root", 0o700),
+    "slurmd": ("root", 0o755),
+    "spool": ("root", 0o755),
+    "sql": ("mysql", 0o700),
+    "state": ("slurm", 0o700),
+}
+
+#: Key of slurm.conf → pattern below ``slurm/``. Slurm globs the first two only.
+HOOKS = {
+    "Prolog": "prolog.d/*",
+    "Epilog": "epilog.d/*",
+    "TaskProlog": "task_prolog",
+    "EpilogSlurmctld": "epilog_slurmctld",
+}
+
+
+def ensure_users() -> None:
+    for name, uid in USERS.items():
+        try:
+            pwd.getpwnam(name)
+        except KeyError:
+            command = ["useradd", "--uid", str(uid), "--user-group", "--no-create-home", "--shell", "/bin/sh", name]
+            subprocess.run(command, check=True, capture_output=True)
+
+
+def ensure_hosts(nodes: Sequence[str]) -> None:
+    """srun in a batch job hands slurmctld the node's own name; 24.05 and later wait 10 s if it does not resolve."""
+    hosts = Path("/etc/hosts")
+    known = hosts.read_text().split()
+    if absent := [node for node in nodes if node not in known]:
+        with hosts.open("a") as file:
+            file.writelines(f"127.0.0.1 {node}\n" for node in absent)
+
+
+def make_folders(scratch: Path, nodes: Sequence[str]) -> None:
+    _own(scratch, "root", 0o755)
+    for name, (owner, mode) in FOLDERS.items():
+        _own(scratch / name, owner, mode)
+    for node in nodes:
+        _own(scratch / "spool" / node, "root", 0o711)
+        _own(scratch / "slurmd" / node, "root", 0o755)
+        (scratch / "kernel" / f"{node}.log").touch()
+
+
+def remove_folders(scratch: Path) -> None:
+    """All but ``log``. ``job-python`` is made by `job_python`."""
+    for name in {*(name.partition("/")[0] for name in FOLDERS), "job-python"} - {"log"}:
+        shutil.rmtree(scratch / name, ignore_errors=True)
+
+
+def write_files(of: settings.Settings, python: str) -> None:
+    etc, password = of.scratch / "etc", secrets.token_hex(16)
+    for index in range(of.gpus):
+        (of.scratch / "dev" / f"gpu{index}").touch()
+    (etc / "slurm.conf").write_text(settings.slurm_conf(of))
+    (etc / "gres.conf").write_text(settings.gres_conf(of))
+    (etc / "cgroup.conf").write_text(settings.cgroup_conf(of))
+    (etc / "capture.conf").write_text(settings.capture_conf(of, python))
+    _secret(etc / "slurmdbd.conf", settings.slurmdbd_conf(of, password), "slurm")
+    _secret(etc / "init.sql", settings.init_sql(password), "mysql")
+    _secret(etc / "munge.key", secrets.token_hex(64), "root")
+
+
+def install_hooks(scratch: Path, checkout: Path) -> dict[str, Path]:
+    """Copy ``slurm/`` of the checkout, point its hooks at this cluster's capture.conf, and return slurm.conf's keys.
+
+    An absent hook gets no line: Slurm drains a node whose Prolog or Epilog pattern matches nothing.
+    """
+    prefix = scratch / "prefix" / "slurm"
+    shutil.copytree(checkout / "slurm", prefix)
+    line = f"NCCL_SLURM_CONF={scratch}/etc/capture.conf".encode()
+    for path in prefix.rglob("*"):
+        if path.is_file():
+            path.write_bytes(re.sub(rb"(?m)^NCCL_SLURM_CONF=.*$", lambda _: line, path.read_bytes()))
+    return {key: prefix / place for key, place in HOOKS.items() if any(prefix.glob(place))}
+
+
+def _own(path: Path, owner: str, mode: int) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+    entry = pwd.getpwnam(owner)
+    os.chown(path, entry.pw_uid, entry.pw_gid)
+    path.chmod(mode)
+
+
+def _secret(path: Path, text: str, owner: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)
+    os.chown(path, pwd.getpwnam(owner).pw_uid, -1)

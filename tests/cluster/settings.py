@@ -1,0 +1,179 @@
+"""Text of the test cluster's configuration files. What depends on Slurm's release is decided here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = [
+    "PARTITIONS",
+    "Settings",
+    "capture_conf",
+    "cgroup_conf",
+    "gres_conf",
+    "init_sql",
+    "slurm_conf",
+    "slurmdbd_conf",
+]
+
+#: ``batch`` is the default; jobs in ``high`` preempt (requeue) those in ``batch``; ``quiet`` is for hooks turned off.
+PARTITIONS = ("batch", "high", "quiet")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the files need to know. ``release`` is (major, minor); ``ports`` has ctld, dbd, sql and each node."""
+
+    scratch: Path
+    checkout: Path
+    release: tuple[int, int]
+    host: str
+    nodes: Sequence[str]
+    ports: Mapping[str, int]
+    cpus: int = 8
+    gpus: int = 0
+    hooks: Mapping[str, Path] = field(default_factory=dict)  # Prolog, Epilog, TaskProlog, EpilogSlurmctld that exist
+    extra: Sequence[str] = ()  # lines for the end of slurm.conf
+
+
+def slurm_conf(of: Settings) -> str:
+    lines = [*_daemons(of), *_quick(of), *_hooks(of), *_machines(of), *of.extra]
+    return "\n".join(lines) + "\n"
+
+
+def _daemons(of: Settings) -> list[str]:
+    """Private sockets and ports. AccountingStoragePass keeps slurmdbd's clients off the machine's own munge socket."""
+    socket = of.scratch / "run" / "munge.socket"
+    return [
+        "ClusterName=lab",
+        f"SlurmctldHost={of.host}(127.0.0.1)",
+        f"SlurmctldPort={of.ports['ctld']}",
+        "SlurmUser=slurm",
+        "AuthType=auth/munge",
+        # How long a requeued job waits is the credential's life time before 24.05 (default 120 s).
+        f"AuthInfo=socket={socket},cred_expire=15",
+        f"StateSaveLocation={of.scratch}/state",
+        f"SlurmdSpoolDir={of.scratch}/slurmd/%n",
+        f"SlurmctldPidFile={of.scratch}/run/slurmctld.pid",
+        f"SlurmdPidFile={of.scratch}/run/slurmd.%n.pid",
+        f"SlurmctldLogFile={of.scratch}/log/slurmctld.log",
+        f"SlurmdLogFile={of.scratch}/log/slurmd.%n.log",
+        "SlurmctldDebug=verbose",
+        "SlurmdDebug=verbose",
+        "LogTimeFormat=iso8601_ms",
+        "ProctrackType=proctrack/linuxproc",
+        "TaskPlugin=task/none",
+        "JobAcctGatherType=jobacct_gather/linux",
+        "SlurmdParameters=config_overrides",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_Core",
+        "AccountingStorageType=accounting_storage/slurmdbd",
+        "AccountingStorageHost=127.0.0.1",
+        f"AccountingStoragePort={of.ports['dbd']}",
+        f"AccountingStoragePass={socket}",
+        "AccountingStoreFlags=job_comment",
+        "MpiDefault=none",
+    ]
+
+
+def _quick(of: Settings) -> list[str]:
+    """Short intervals, so that a test waits seconds where a site waits minutes."""
+    scheduler = ["sched_interval=2", "batch_sched_delay=1", "bf_interval=2"]
+    if of.release >= (24, 5):
+        scheduler.append("requeue_delay=5")
+    return [
+        "SlurmctldTimeout=10",
+        "SlurmdTimeout=10",
+        "MessageTimeout=20",
+        "InactiveLimit=0",
+        "KillWait=2",
+        "MinJobAge=300",
+        "ReturnToService=1",
+        "PrologFlags=Alloc",
+        "PrologEpilogTimeout=30",
+        "PreemptType=preempt/partition_prio",
+        "PreemptMode=REQUEUE",
+        f"SchedulerParameters={','.join(scheduler)}",
+    ]
+
+
+def _hooks(of: Settings) -> list[str]:
+    return [f"{key}={path}" for key, path in of.hooks.items()]
+
+
+def _machines(of: Settings) -> list[str]:
+    gres = f" Gres=gpu:{of.gpus}" if of.gpus else ""
+    lines = ["GresTypes=gpu"] if of.gpus else []
+    for node in of.nodes:
+        port = of.ports[node]
+        lines.append(
+            f"NodeName={node} NodeAddr=127.0.0.1 Port={port} CPUs={of.cpus} RealMemory=8000{gres} State=UNKNOWN"
+        )
+    names = ",".join(of.nodes)
+    for tier, partition in zip((1, 2, 1), PARTITIONS, strict=True):
+        default = "YES" if partition == "batch" else "NO"
+        lines.append(
+            f"PartitionName={partition} Nodes={names} Default={default} PriorityTier={tier} MaxTime=INFINITE State=UP"
+        )
+    return lines
+
+
+def slurmdbd_conf(of: Settings, password: str) -> str:
+    socket = of.scratch / "run" / "munge.socket"
+    return f"""\
+AuthType=auth/munge
+AuthInfo=socket={socket}
+DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort={of.ports["dbd"]}
+SlurmUser=slurm
+DebugLevel=verbose
+LogFile={of.scratch}/log/slurmdbd.log
+PidFile={of.scratch}/run/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={of.ports["sql"]}
+StorageUser=slurm
+StoragePass={password}
+StorageLoc=slurm_acct
+"""
+
+
+def gres_conf(of: Settings) -> str:
+    """GPUs that are plain files: Slurm counts and hands them out, no driver is asked."""
+    if not of.gpus:
+        return ""
+    return f"NodeName={','.join(of.nodes)} Name=gpu File={of.scratch}/dev/gpu[0-{of.gpus - 1}]\n"
+
+
+def cgroup_conf(of: Settings) -> str:
+    """From 23.11 slurmd wants a cgroup plugin unless told otherwise; 22.05 rejects the key."""
+    return "CgroupPlugin=disabled\n" if of.release >= (23, 11) else ""
+
+
+def capture_conf(of: Settings, python: str) -> str:
+    """Sourced by the hooks of all nodes of the one machine: what differs by node hangs on $SLURMD_NODENAME."""
+    scratch, node = of.scratch, "${SLURMD_NODENAME:-controller}"
+    return f"""\
+NCCL_SLURM_PREFIX={of.checkout}
+NCCL_SLURM_PYTHON={python}
+NCCL_SLURM_SPOOL={scratch}/spool/{node}
+NCCL_SLURM_SHARED={scratch}/shared
+NCCL_SLURM_EVENTS={scratch}/events
+NCCL_SLURM_KERNEL_LOG={scratch}/kernel/{node}.log
+NCCL_SLURM_IDENTITY=machine-{node}
+if [ -r {scratch}/identity/{node} ]; then read -r NCCL_SLURM_IDENTITY <{scratch}/identity/{node} || :; fi
+"""
+
+
+def init_sql(password: str) -> str:
+    """Run by mariadbd at each start. The second database is for tests of nccl-slurm's own store."""
+    user = "'slurm'@'127.0.0.1'"
+    return f"""\
+CREATE USER IF NOT EXISTS {user} IDENTIFIED BY '{password}';
+CREATE DATABASE IF NOT EXISTS slurm_acct;
+CREATE DATABASE IF NOT EXISTS nccl_slurm;
+GRANT ALL ON slurm_acct.* TO {user};
+GRANT ALL ON nccl_slurm.* TO {user};
+"""
