@@ -1,0 +1,262 @@
+"""Pure readers of what Slurm's commands print; tested with the texts of 22.05, 24.11 and 26.05.
+
+Users choose job names, comments and paths, with newlines, ``|`` and ``JobState=COMPLETED`` in them. So ``scontrol show
+job`` is never read: a comment with a newline can forge a whole job there. squeue and sacct print a delimiter of our
+choice after each field; it is random in each call, and records are counted in fields, not in lines.
+Nodes' reasons and comments are an administrator's text: ``scontrol show nodes`` is read by its known keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+from nccl_slurm.errors import SlurmRefused
+from nccl_slurm.report.hosts import expand
+from nccl_slurm.scheduler.client import Controller, NodeEvent, NodeState, Settings
+
+__all__ = [
+    "EVENT_FIELDS",
+    "clean",
+    "exit_pair",
+    "gpus_of",
+    "hosts_of",
+    "modified_jobs",
+    "number_of",
+    "read_config",
+    "read_controllers",
+    "read_events",
+    "read_nodes",
+    "read_offered_fields",
+    "read_version",
+    "records",
+    "split_state",
+    "text_of",
+    "time_of",
+]
+
+#: What Slurm prints for *nothing*.
+_NOTHING = frozenset(
+    {"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", "UNKNOWN", "None assigned", "Not Set", "NOT_SET"}
+)
+
+#: One-character trailers of states in sinfo and sacctmgr (man sinfo, NODE STATE CODES).
+_TRAILERS = {
+    "*": "NOT_RESPONDING",
+    "~": "POWERED_DOWN",
+    "#": "POWERING_UP",
+    "!": "POWER_DOWN",
+    "%": "POWERING_DOWN",
+    "$": "MAINTENANCE",
+    "@": "REBOOT_REQUESTED",
+    "^": "REBOOT_ISSUED",
+    "-": "PLANNED",
+}
+
+#: sinfo's words for a base with a flag.
+_COMPACT = {"DRAINED": ("IDLE", "DRAIN"), "DRAINING": ("ALLOCATED", "DRAIN"), "FAILING": ("ALLOCATED", "FAIL")}
+
+#: ``reason`` is last because it may hold the delimiter.
+EVENT_FIELDS = ("nodename", "timestart", "timeend", "state", "user", "reason")
+
+
+def records(text: str, delimiter: str, fields: Sequence[str]) -> list[dict[str, str]]:
+    """Records of ``len(fields)`` fields, each field ended by ``delimiter``, each record by a newline.
+
+    `SlurmRefused` where the count does not fit: the delimiter was cut, or this Slurm prints another form.
+    """
+    parts = text.split(delimiter)
+    rest = parts.pop()
+    width = len(fields)
+    if rest.strip("\n") or len(parts) % width:
+        raise SlurmRefused("Slurm printed records of an unknown form; is this version of Slurm supported?")
+    rows = []
+    for at in range(0, len(parts), width):
+        row = dict(zip(fields, parts[at : at + width], strict=True))
+        if at:
+            row[fields[0]] = row[fields[0]].removeprefix("\n")
+        rows.append(row)
+    return rows
+
+
+def clean(text: str) -> str:
+    """Bytes that are not UTF-8 as U+FFFD."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def text_of(value: str | None) -> str | None:
+    """None for all of Slurm's words for nothing."""
+    return None if value is None or value in _NOTHING else clean(value)
+
+
+def time_of(value: str | None) -> float | None:
+    """Seconds since 1970, from SLURM_TIME_FORMAT=%s or, as UTC, from Slurm's own form; 0 is *not set*."""
+    number = number_of(value)
+    if number is None and value and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", value, re.ASCII):
+        try:
+            return datetime.fromisoformat(value).replace(tzinfo=timezone.utc).timestamp()
+        except ValueError:
+            return None
+    return float(number) if number else None
+
+
+def number_of(value: str | None) -> int | None:
+    return int(value) if value and re.fullmatch(r"[0-9]{1,18}", value, re.ASCII) else None
+
+
+def exit_pair(value: str | None) -> str | None:
+    """``3:0`` from sacct's ``3:0`` or from squeue's wait status ``768``. Code and signal, as Slurm writes them."""
+    if value and re.fullmatch(r"[0-9]{1,10}:[0-9]{1,10}", value, re.ASCII):
+        return value
+    status = number_of(value)
+    return None if status is None else f"{status >> 8 & 0xFF}:{status & 0x7F}"
+
+
+def gpus_of(tres: str | None, *, tracked: bool) -> int | None:
+    """GPUs in ``cpu=2,gres/gpu=4``; of typed counts alone (``gres/gpu:h100=8``) the sum.
+
+    Slurm prints only the TRES that AccountingStorageTRES names, so no count is 0 only where GPUs are ``tracked``.
+    """
+    if text_of(tres) is None:
+        return None
+    counts = re.findall(r"(?:^|,)gres/gpu(:[^=,]*)?=([0-9]{1,9})", tres or "", re.ASCII)
+    plain = [int(count) for kind, count in counts if not kind]
+    typed = [int(count) for kind, count in counts if kind]
+    if plain or typed:
+        return plain[0] if plain else sum(typed)
+    return 0 if tracked else None
+
+
+def hosts_of(hostlist: str | None) -> tuple[str, ...]:
+    """Names of a host list; none for *nothing* and for what is no host list."""
+    value = text_of(hostlist)
+    try:
+        return tuple(expand(value)) if value else ()
+    except ValueError:
+        return ()
+
+
+def split_state(text: str) -> tuple[str, frozenset[str]]:
+    """``DOWN*+DRAIN`` → ``DOWN``, {``DRAIN``, ``NOT_RESPONDING``}."""
+    flags: set[str] = set()
+    words = []
+    for word in text.strip().upper().split("+"):
+        bare = word.rstrip("".join(_TRAILERS))
+        flags.update(_TRAILERS[sign] for sign in word[len(bare) :])
+        words.append(bare)
+    base, *more = words
+    if base in _COMPACT:
+        base, flag = _COMPACT[base]
+        flags.add(flag)
+    return base, frozenset(flags.union(more))
+
+
+_NODE_KEYS = {
+    "state": re.compile(r" State=(\S+)"),
+    "boot": re.compile(r" BootTime=(\S+)"),
+    "slurmd": re.compile(r" SlurmdStartTime=(\S+)"),
+    "version": re.compile(r" Version=(\S+)"),
+}
+#: Text of administrators, in this order; InstanceId and InstanceType are Slurm's.
+_REASON = re.compile(r" Reason=(.*?)(?= (?:Comment|Extra|InstanceId|InstanceType)=|\s*$)", re.DOTALL)
+#: The stamp follows the first line of the reason; more lines follow it after eight blanks each.
+_STAMP = re.compile(r" \[([^\s@\]]+)@([^\s\]]+)\](?= {8}|$)")
+#: Where the fields end that slurmd or slurmctld made, and text of administrators begins.
+_FREE_TEXT = re.compile(r" (?:Reason|Comment|Extra)=")
+
+
+def read_nodes(text: str) -> tuple[NodeState, ...]:
+    """``scontrol -o show nodes``, one node a line. Lines that hold no node and no state are left out."""
+    starts = [match.start() for match in re.finditer(r"^NodeName=", text, re.MULTILINE)]
+    chunks = (text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True))
+    return tuple(node for node in map(_node, chunks) if node)
+
+
+def _node(chunk: str) -> NodeState | None:
+    name = re.match(r"NodeName=(\S+)", chunk)
+    free = _FREE_TEXT.search(chunk)
+    fixed = chunk[: free.start()] if free else chunk
+    found = {key: pattern.search(fixed) for key, pattern in _NODE_KEYS.items()}
+    values = {key: match.group(1) for key, match in found.items() if match}
+    if not name or "state" not in values:
+        return None
+    base, flags = split_state(values["state"])
+    reason, by, at = _reason(chunk[free.start() :]) if free else (None, None, None)
+    return NodeState(
+        name=clean(name.group(1)),
+        state=base,
+        flags=flags,
+        reason=reason,
+        reason_by=by,
+        reason_at=at,
+        boot_time=time_of(values.get("boot")),
+        slurmd_start=time_of(values.get("slurmd")),
+        version=text_of(values.get("version")),
+    )
+
+
+def _reason(free: str) -> tuple[str | None, str | None, float | None]:
+    """Text, user and time of ``Reason=…``; all None where the free text begins with something else."""
+    found = _REASON.match(free)
+    if not found:
+        return None, None, None
+    stamp = _STAMP.search(found.group(1))
+    text = re.sub(r" {8,}", " ", _STAMP.sub("", found.group(1), count=1))
+    return clean(text), (clean(stamp.group(1)) if stamp else None), (time_of(stamp.group(2)) if stamp else None)
+
+
+def read_events(text: str) -> tuple[NodeEvent, ...]:
+    """``sacctmgr -nP show event format=EVENT_FIELDS``, oldest first. Rows without a node (TRES changes) left out."""
+    rows = (line.split("|", len(EVENT_FIELDS) - 1) for line in text.split("\n"))
+    events = [event for row in rows if len(row) == len(EVENT_FIELDS) and (event := _event(row))]
+    return tuple(sorted(events, key=lambda event: event.start))
+
+
+def _event(row: Sequence[str]) -> NodeEvent | None:
+    name, start, end, state, user, reason = row
+    begun = time_of(start)
+    if not name or begun is None or not state:
+        return None
+    base, flags = split_state(state)
+    return NodeEvent(clean(name), begun, time_of(end), base, flags, text_of(user), text_of(reason))
+
+
+def read_config(text: str) -> Settings:
+    """``scontrol show config``."""
+    pairs = dict(re.findall(r"^(\S+)[ \t]*= ?(.*?)[ \t]*$", text, re.MULTILINE))
+    cluster = text_of(pairs.get("ClusterName"))
+    if cluster is None:
+        raise SlurmRefused("scontrol show config names no cluster; is this version of Slurm supported?")
+    user = re.fullmatch(r"(.+)\(([0-9]{1,10})\)", pairs.get("SlurmUser", ""), re.ASCII)
+    return Settings(
+        cluster=cluster,
+        version=read_version(pairs.get("SLURM_VERSION", "")),
+        accounting=pairs.get("AccountingStorageType", "").endswith("/slurmdbd"),
+        stores_comments="job_comment" in pairs.get("AccountingStoreFlags", "").lower(),
+        tracks_gpus="gres/gpu" in pairs.get("AccountingStorageTRES", ""),
+        slurm_user=user.group(1) if user else None,
+        slurm_uid=int(user.group(2)) if user else None,
+    )
+
+
+def read_version(text: str) -> tuple[int, int] | None:
+    """``slurm-wlm 22.05.8`` → (22, 5)."""
+    found = re.search(r"\b([0-9]{2})\.([0-9]{2})\b", text, re.ASCII)
+    return (int(found.group(1)), int(found.group(2))) if found else None
+
+
+def read_controllers(text: str) -> tuple[Controller, ...]:
+    """``scontrol ping``. Roles are ``primary``, ``backup`` and, with three hosts, ``backup1``, ``backup2``."""
+    found = re.findall(r"^Slurmctld\((primary|backup)[0-9]*\) at (\S+) is (UP|DOWN)", text, re.MULTILINE)
+    return tuple(Controller(clean(host), role, up == "UP") for role, host, up in found)
+
+
+def read_offered_fields(text: str) -> frozenset[str]:
+    """``sacct --helpformat``: the fields that this version has, in lower case."""
+    return frozenset(text.lower().split())
+
+
+def modified_jobs(text: str) -> frozenset[int]:
+    """``sacctmgr modify job``: ``  9 submitted at 2026-…``. The time is in slurmdbd's time zone: not read."""
+    return frozenset(int(found) for found in re.findall(r"^ +([0-9]{1,10}) submitted at ", text, re.MULTILINE))
