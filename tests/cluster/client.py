@@ -40,6 +40,7 @@ class Client:
         self.scratch = folder
         self.conf = folder / "etc" / "slurm.conf"
         self.home = folder / "home" / "alice"
+        self.programs = folder / "jobs"
         self.env = {"PATH": PATH, "LANG": "C.UTF-8", "SLURM_CONF": str(self.conf)}
 
     def slurm(

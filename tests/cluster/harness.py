@@ -5,7 +5,7 @@
         assert cluster.wait_job(job) == "COMPLETED"
 
 Needs root (daemons run as three users, jobs as alice and bob) and Slurm's own packages. Each slurmd has its own host
-name (a UTS name space), port on 127.0.0.1 and spool; what is pretended is the number of CPUs and GPUs alone.
+name (a UTS name space), loopback address, port and spool; what is pretended is the number of CPUs and GPUs alone.
 By hand: ``python -m tests.cluster.harness up|down --scratch DIR``.
 """
 
@@ -30,7 +30,8 @@ from tests.cluster.processes import Processes, free_ports, wait_until
 
 __all__ = ["FINAL", "NODES", "Cluster", "ClusterError", "missing_programs"]
 
-NODES = ("n1", "n2", "n3", "n4")
+#: Each node has an address of its own on the loopback device, so that it also has a name of its own in reverse.
+NODES = {f"n{number}": f"127.0.22.{number}" for number in range(1, 5)}
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAMS = (
     "munged",
@@ -59,7 +60,7 @@ class Cluster(Client):
 
     def __init__(self, folder: Path, *, hooks: bool = True, gpus: int = 0, extra: Sequence[str] = ()) -> None:
         super().__init__(folder)
-        self.nodes = NODES
+        self.nodes = tuple(NODES)
         self.capture_conf = folder / "etc" / "capture.conf"
         self.daemon_config = folder / "etc" / "nccl-slurm.toml"
         self.log = folder / "log"
@@ -85,7 +86,7 @@ class Cluster(Client):
         self._check_machine()
         self.stop()
         scratch.ensure_users()
-        scratch.ensure_hosts(self.nodes)
+        scratch.ensure_hosts(NODES)
         scratch.make_folders(self.scratch, self.nodes)
         self._write_files()
         try:
@@ -115,7 +116,7 @@ class Cluster(Client):
             checkout=CHECKOUT,
             release=_release(),
             host=socket.gethostname().partition(".")[0],
-            nodes=self.nodes,
+            nodes=NODES,
             ports=self._ports,
             gpus=self._gpus,
             hooks=scratch.install_hooks(self.scratch, CHECKOUT) if self._hooks else {},

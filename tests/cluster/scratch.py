@@ -8,10 +8,10 @@ import re
 import secrets
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.cluster import settings
+from tests.cluster import jobs, settings
 
 __all__ = ["USERS", "ensure_hosts", "ensure_users", "install_hooks", "make_folders", "remove_folders", "write_files"]
 
@@ -28,6 +28,7 @@ FOLDERS = {
     "home/alice": ("alice", 0o755),
     "home/bob": ("bob", 0o755),
     "identity": ("root", 0o755),
+    "jobs": ("root", 0o755),
     "kernel": ("root", 0o755),
     "log": ("root", 0o1777),
     "pid": ("root", 0o755),
@@ -62,13 +63,13 @@ def ensure_users() -> None:
             subprocess.run(command, check=True, capture_output=True)
 
 
-def ensure_hosts(nodes: Sequence[str]) -> None:
+def ensure_hosts(addresses: Mapping[str, str]) -> None:
     """srun in a batch job hands slurmctld the node's own name; 24.05 and later wait 10 s if it does not resolve."""
     hosts = Path("/etc/hosts")
     known = hosts.read_text().split()
-    if absent := [node for node in nodes if node not in known]:
+    if absent := [node for node in addresses if node not in known]:
         with hosts.open("a") as file:
-            file.writelines(f"127.0.0.1 {node}\n" for node in absent)
+            file.writelines(f"{addresses[node]} {node}\n" for node in absent)
 
 
 def make_folders(scratch: Path, nodes: Sequence[str]) -> None:
@@ -95,6 +96,8 @@ def write_files(of: settings.Settings, python: str) -> None:
     (etc / "gres.conf").write_text(settings.gres_conf(of))
     (etc / "cgroup.conf").write_text(settings.cgroup_conf(of))
     (etc / "capture.conf").write_text(settings.capture_conf(of, python))
+    for program in jobs.FOLDER.glob("*.py"):
+        shutil.copy(program, of.scratch / "jobs")
     _secret(etc / "slurmdbd.conf", settings.slurmdbd_conf(of, password), "slurm")
     _secret(etc / "init.sql", settings.init_sql(password), "mysql")
     _secret(etc / "munge.key", secrets.token_hex(64), "root")

@@ -29,7 +29,7 @@ class Settings:
     checkout: Path
     release: tuple[int, int]
     host: str
-    nodes: Sequence[str]
+    nodes: Mapping[str, str]  # name → address
     ports: Mapping[str, int]
     cpus: int = 8
     gpus: int = 0
@@ -105,11 +105,9 @@ def _hooks(of: Settings) -> list[str]:
 def _machines(of: Settings) -> list[str]:
     gres = f" Gres=gpu:{of.gpus}" if of.gpus else ""
     lines = ["GresTypes=gpu"] if of.gpus else []
-    for node in of.nodes:
-        port = of.ports[node]
-        lines.append(
-            f"NodeName={node} NodeAddr=127.0.0.1 Port={port} CPUs={of.cpus} RealMemory=8000{gres} State=UNKNOWN"
-        )
+    for node, address in of.nodes.items():
+        where = f"NodeAddr={address} Port={of.ports[node]}"
+        lines.append(f"NodeName={node} {where} CPUs={of.cpus} RealMemory=8000{gres} State=UNKNOWN")
     names = ",".join(of.nodes)
     for tier, partition in zip((1, 2, 1), PARTITIONS, strict=True):
         default = "YES" if partition == "batch" else "NO"
