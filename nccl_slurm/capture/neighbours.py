@@ -1,0 +1,32 @@
+"""Other runs on this node, by their folders in the spool: whose leftovers and whose kernel events could these be."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from nccl_slurm.capture import spool
+from nccl_slurm.capture.spool import Run
+
+__all__ = ["Neighbours"]
+
+
+class Neighbours:
+    """Seen once, when made. Runs that partitions or conf keep out of the spool are not seen."""
+
+    def __init__(self, folder: str, run: Run) -> None:
+        self._spans = [_span(other) for other in spool.runs(folder) if other.path != run.path]
+
+    def between(self, start: float, end: float) -> bool:
+        """Whether another run was open at some moment of it. Prolog times are whole seconds, so ends touch."""
+        return any(opened <= end and closed > start for opened, closed in self._spans)
+
+
+def _span(run: Run) -> tuple[float, float]:
+    prolog = run.prolog
+    opened = prolog.time if prolog else float(run.seconds)
+    try:
+        closed = os.stat(os.path.join(run.path, "closed")).st_mtime
+    except OSError:
+        closed = time.time() + 1e9
+    return opened, closed

@@ -1,0 +1,113 @@
+"""Hands a record over: into ``SHARED/tmp``, fsynced, renamed into ``SHARED/new``. A record not delivered stays."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import time
+from typing import Callable
+
+from nccl_slurm.capture.conf import Conf
+from nccl_slurm.capture.rights import become
+from nccl_slurm.capture.spool import Run
+from nccl_slurm.errors import InputError
+
+__all__ = ["deliver", "shared_name"]
+
+_LIMIT_S = 60.0
+
+
+def shared_name(run: Run, node: str) -> str:
+    return f"{run.name}.{node}.json"
+
+
+def deliver(conf: Conf, run: Run, node: str, limit_s: float = _LIMIT_S) -> str | None:
+    """None when delivered, else why not (it is tried again by the timer).
+
+    The folders are never made here: where the shared file system is not mounted they would be made on the local disk,
+    and the record would be lost there.
+    """
+    if not conf.shared:
+        return "no NCCL_SLURM_SHARED is set"
+    try:
+        with open(run.root("record.json"), "rb") as file:
+            data = file.read()
+    except OSError as error:
+        return f"record.json: {error.strerror}"
+    name = shared_name(run, node)
+    why = _in_child(lambda: _write(conf.shared, name, data, conf.ship_uid), limit_s)
+    if why is None:
+        with open(run.root("delivered"), "w", encoding="ascii") as file:
+            file.write(f"{time.time():.0f}\n")
+    return why
+
+
+def _write(shared: str, name: str, data: bytes, uid: int | None) -> None:
+    """Runs in the child: may give root away, may hang on a file system that does not answer."""
+    if uid is not None and uid != os.geteuid():
+        become(uid, _group_of(uid))
+    tmp = os.open(os.path.join(shared, "tmp"), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    new = os.open(os.path.join(shared, "new"), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    part = f"{name}.{os.getpid()}.{time.time_ns()}"
+    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=tmp)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(file, view) :]
+        os.fsync(file)
+        os.rename(part, name, src_dir_fd=tmp, dst_dir_fd=new)
+        os.fsync(new)
+    except OSError:
+        os.unlink(part, dir_fd=tmp)
+        raise
+
+
+def _group_of(uid: int) -> int:
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        return uid
+
+
+def _in_child(work: Callable[[], None], limit_s: float) -> str | None:
+    """None where ``work`` succeeded in a forked process within the limit, else why not."""
+    readable, writable = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(readable)
+        os._exit(_work_in_child(work, writable))
+    os.close(writable)
+    with os.fdopen(readable, "rb") as pipe:
+        status = _wait(child, limit_s)
+        if status is None:
+            return f"the shared folder did not answer within {limit_s:g} s"
+        if status == 0:
+            return None
+        return pipe.read(300).decode("utf-8", "replace") or f"the writer ended with status {status}"
+
+
+def _work_in_child(work: Callable[[], None], writable: int) -> int:
+    try:
+        work()
+    except (OSError, InputError) as error:
+        where = getattr(error, "filename", None)
+        reason = f"{where}: {error.strerror}" if isinstance(error, OSError) and where else str(error)
+        os.write(writable, reason.encode("utf-8", "replace")[:300])
+        return 1
+    except BaseException:
+        return 2
+    return 0
+
+
+def _wait(child: int, limit_s: float) -> int | None:
+    """Its wait status; None where it had to be left (a process that hangs on a file system can't be killed)."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return status
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, os.WNOHANG)
+    return None

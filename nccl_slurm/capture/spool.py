@@ -1,0 +1,177 @@
+"""The spool: one folder a run, named ``<job id>.<seconds>``; what is in it is drawn in docs/architecture.md."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Iterator
+
+from nccl_slurm.errors import InputError
+
+__all__ = ["Known", "Run", "lock", "open_run", "runs", "write_whole"]
+
+_NAME = re.compile(r"([0-9]{1,18})\.([0-9]{1,12})\Z")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z")
+_MAX_ENV_BYTES = 1 << 20
+_MAX_VARIABLES = 100
+_MAX_VALUE = 65536
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a hook knew. ``time``: seconds since 1970; ``boot_id`` None where the hook could not read it."""
+
+    time: float
+    boot_id: str | None
+    env: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"time": self.time, "boot_id": self.boot_id, "env": self.env}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder. ``seconds``: when its prolog (or, without one, its epilog) ran."""
+
+    path: str
+    job_id: int
+    seconds: int
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
+
+    @property
+    def user(self) -> str:
+        return os.path.join(self.path, "user")
+
+    def root(self, name: str) -> str:
+        return os.path.join(self.path, "root", name)
+
+    @property
+    def closed_by(self) -> str | None:
+        """``epilog``, ``boot`` or ``sweep``; None while the run is open."""
+        try:
+            with open(os.path.join(self.path, "closed"), encoding="ascii", errors="replace") as file:
+                word = file.read(20).strip()
+        except OSError:
+            return None
+        return word if word in ("boot", "sweep") else "epilog"
+
+    def close(self, by: str) -> None:
+        with open(os.path.join(self.path, "closed"), "x", encoding="ascii") as file:
+            file.write(by + "\n")
+
+    @property
+    def prolog(self) -> Known | None:
+        return _read_known(self.root("prolog.env"), self.seconds)
+
+    @property
+    def epilog(self) -> Known | None:
+        return _read_known(self.root("epilog.env"), self.seconds)
+
+    @property
+    def delivered(self) -> float | None:
+        """Seconds since 1970 of the hand-over, None while undelivered."""
+        try:
+            return os.stat(self.root("delivered")).st_mtime
+        except OSError:
+            return None
+
+    @property
+    def capture_off(self) -> bool:
+        """The job asked that its files are not read. Whatever has that name counts: it is looked at, not opened."""
+        return os.path.lexists(os.path.join(self.user, "capture-off"))
+
+    def read_json(self, name: str) -> Any:
+        """None where absent or broken (a worker that was killed)."""
+        try:
+            with open(self.root(name), encoding="utf-8") as file:
+                return json.load(file)
+        except (OSError, ValueError):
+            return None
+
+
+def open_run(spool: str, path: str) -> Run:
+    """The run at ``path``, which must be a folder directly in the spool. Raises InputError."""
+    folder, name = os.path.split(os.path.normpath(path))
+    match = _NAME.match(name)
+    if match is None or os.path.normpath(folder) != os.path.normpath(spool):
+        raise InputError(f"{path}: not a run folder of {spool}; give {spool}/<job id>.<seconds>")
+    if os.path.islink(path) or not os.path.isdir(os.path.join(path, "root")):
+        raise InputError(f"{path}: no such run folder")
+    return Run(os.path.normpath(path), int(match.group(1)), int(match.group(2)))
+
+
+def runs(spool: str) -> list[Run]:
+    """All run folders, oldest first; none where the spool is absent or unreadable."""
+    found = []
+    try:
+        names = os.listdir(spool)
+    except OSError:
+        return []
+    for name in names:
+        try:
+            found.append(open_run(spool, os.path.join(spool, name)))
+        except InputError:
+            continue
+    return sorted(found, key=lambda run: (run.seconds, run.job_id))
+
+
+def _read_known(path: str, seconds: int) -> Known | None:
+    """``NAME=value`` lines; a cut or strange file gives what is readable in it. ``seconds`` stands in for its time."""
+    try:
+        with open(path, encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+            lines = file.read(_MAX_ENV_BYTES).split("\n")
+    except OSError:
+        return None
+    values: dict[str, str] = {}
+    for line in lines:
+        name, equals, value = line.partition("=")
+        if equals and _VARIABLE.match(name) and len(values) < _MAX_VARIABLES:
+            values[name] = value[:_MAX_VALUE]
+    stamp, boot_id = values.pop("time", ""), values.pop("boot_id", "")
+    at = float(stamp) if stamp.isascii() and stamp.isdigit() and len(stamp) < 13 else float(seconds)
+    return Known(at, boot_id[:64] or None, values)
+
+
+def write_whole(path: str, value: Any) -> None:
+    """JSON at ``path``, mode 0600: never half a file, and on the disk when this returns."""
+    part = f"{path}.{os.getpid()}.part"
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            json.dump(value, file, separators=(",", ":"), allow_nan=False)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(part, path)
+    except BaseException:
+        os.unlink(part)
+        raise
+
+
+@contextmanager
+def lock(path: str, limit_s: float) -> Iterator[bool]:
+    """Holds an exclusive lock on ``path``; yields False where another process kept it for ``limit_s``."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        yield _acquire(descriptor, limit_s)
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, limit_s: float) -> bool:
+    end = time.monotonic() + limit_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.1)
