@@ -168,8 +168,7 @@ _FREE_TEXT = re.compile(r" (?:Reason|Comment|Extra)=")
 
 def read_nodes(text: str) -> tuple[NodeState, ...]:
     """``scontrol -o show nodes``, one node a line. Lines that hold no node and no state are left out."""
-    starts = [match.start() for match in re.finditer(r"^NodeName=", text, re.MULTILINE)]
-    chunks = (text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True))
+    chunks = re.split(r"^(?=NodeName=)", text, flags=re.MULTILINE)
     return tuple(node for node in map(_node, chunks) if node)
 
 
