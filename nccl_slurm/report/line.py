@@ -1,7 +1,7 @@
 """The one line for a job's comment.
 
-Slurm's commands don't carry quotes through, ``sacct -P`` separates columns by ``|``, and the brackets are how the line is
-found again and rewritten in place. So: ASCII, none of these inside, 256 bytes at most.
+Slurm's commands don't carry quotes through, ``sacct -P`` separates columns by ``|``, and the brackets are how the line
+is found again and rewritten in place. So: ASCII, none of these inside, 256 bytes at most.
 """
 
 from __future__ import annotations

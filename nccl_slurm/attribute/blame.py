@@ -1,0 +1,135 @@
+"""Evidence → verdict. Pure: no clock, no file, no Slurm.
+
+Each rule looks at the evidence on its own; here their findings are put in order. A finding that proves a culprit goes
+before one that does not; among equals the order of `RULES` counts, which follows who can know best: the machine itself,
+then what all ranks agree on, then what single ranks say, then silence. What is not chosen stays as an inference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from nccl_slurm.attribute import endings, first_failure, hang, machine, mismatch, missing, progress, shared_cause
+from nccl_slurm.attribute.finding import Finding
+from nccl_slurm.attribute.scene import Scene
+from nccl_slurm.model import Culprit, Evidence, Verdict
+
+__all__ = ["RULES", "attribute"]
+
+_Rule = Callable[[Scene], Finding | None]
+
+#: In this order.
+RULES: tuple[_Rule, ...] = (
+    machine.hardware,
+    machine.node_failed,
+    machine.out_of_memory,
+    endings.launch,
+    mismatch.find,
+    first_failure.find,
+    progress.find,
+    missing.find,
+    shared_cause.find,
+    shared_cause.anonymous,
+    endings.find,
+    hang.hung,
+    hang.lost_peers,
+    hang.reacted,
+    hang.calm,
+)
+_NOTHING = Finding("nothing", "unknown", "possible", "Nothing that was observed explains how the run ended.")
+
+
+def attribute(evidence: Evidence) -> Verdict:
+    """Never raises on any evidence; names only ranks and hosts of the run."""
+    scene = Scene(evidence)
+    findings = [found for found in (rule(scene) for rule in RULES) if found]
+    main = _chosen(scene, findings)
+    others = [found for found in findings if found is not main and found.rule != main.rule]
+    culprits = tuple(_allowed(scene, main.culprits))
+    return Verdict(
+        failure_class=main.failure_class,
+        confidence=_confidence(main, culprits),
+        summary=main.summary,
+        action=main.next_step(),
+        culprits=culprits,
+        suspects=() if culprits else tuple(_allowed(scene, main.suspects)),
+        inferences=tuple(found.inference() for found in (main, *others) if found.rule != _NOTHING.rule),
+    )
+
+
+def _chosen(scene: Scene, findings: Sequence[Finding]) -> Finding:
+    proven = [found for found in findings if found.culprits]
+    if proven:
+        return _joined(_first_in_time(proven), findings)
+    if endings.was_ended(scene):
+        return _before_the_end(scene, findings)
+    return _most_telling(findings)
+
+
+def _first_in_time(proven: Sequence[Finding]) -> Finding:
+    """The first rule that proves someone, unless another proven finding is earlier beyond what clocks may err."""
+    main = proven[0]
+    for other in proven[1:]:
+        if main.time is None or other.time is None or other.rule.startswith(("progress", "missing")):
+            continue
+        if other.time + first_failure.MARGIN_S + other.uncertainty_s + main.uncertainty_s < main.time:
+            main = other
+    return main
+
+
+def _joined(main: Finding, findings: Sequence[Finding]) -> Finding:
+    """The rank that is proven behind and the one that has a failure of its own are the same: the failure says why."""
+    if main.failure_class != "collective-missing-rank":
+        return main
+    for found in findings:
+        if found.rule.startswith("first-failure") and found.named() == main.named() and found.suspects:
+            return replace(
+                found,
+                rule=f"{found.rule}+{main.rule}",
+                confidence="proven",
+                culprits=found.suspects,
+                suspects=(),
+                facts=(*found.facts, *main.facts),
+            )
+    return main
+
+
+def _most_telling(findings: Sequence[Finding]) -> Finding:
+    """Nobody is proven. Exceptions that nobody vouches for come after causes that all ranks share."""
+    shared = any(f.rule.startswith("shared-cause") and f.failure_class != "rank-exception" for f in findings)
+    ordered = [found for found in findings if not (shared and _is_plain_exception(found))]
+    return ordered[0] if ordered else _NOTHING
+
+
+def _is_plain_exception(found: Finding) -> bool:
+    return found.rule.startswith("first-failure") and found.failure_class == "rank-exception"
+
+
+def _before_the_end(scene: Scene, findings: Sequence[Finding]) -> Finding:
+    """The run was ended from outside: only what is known to come before that counts."""
+    end = next((found for found in findings if found.rule == "slurm.ended"), _NOTHING)
+    for found in findings:
+        if found is end:
+            continue
+        facts = [fact for fact in scene.facts if fact.id in set(found.facts)]
+        if facts and not endings.may_be_caused_by_end(scene, facts):
+            return found
+    return end
+
+
+def _confidence(main: Finding, culprits: Sequence[Culprit]) -> str:
+    if culprits or main.rule == "slurm.ended":
+        return "proven"
+    return "likely" if main.confidence == "proven" else main.confidence
+
+
+def _allowed(scene: Scene, named: Sequence[Culprit]) -> list[Culprit]:
+    """The last guard: a rank that the run does not have, or a host outside its nodes, is never named."""
+    kept = []
+    for culprit in named:
+        rank = culprit.rank if culprit.rank is not None and scene.known(culprit.rank) else None
+        host = scene.node(culprit.host)
+        if rank is not None or (host is not None and culprit.rank is None):
+            kept.append(replace(culprit, rank=rank, host=host))
+    return kept

@@ -1,0 +1,202 @@
+"""Which process failed first: exceptions, device errors, signals, exit codes. Consequences are never causes.
+
+A rank that waited, lost a peer or was ended by its agent reacted to someone else. torchrun's own "root cause" is no
+evidence: it compares whole seconds, judges one node and puts a victim with an error file before a killed rank. What
+counts here is who has a cause of its own at all, and whether everyone else's end is explained as a consequence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nccl_slurm.attribute import endings, reading
+from nccl_slurm.attribute.finding import Finding, cite, rank_list
+from nccl_slurm.attribute.scene import Scene
+from nccl_slurm.model import Fact
+
+__all__ = ["CLASSES_OF_A_RANK", "Death", "deaths", "find"]
+
+#: Classes whose cause lies in one process or under it.
+CLASSES_OF_A_RANK = frozenset(
+    {"rank-exception", "cuda-oom", "host-oom", "process-signal", "gpu-hw-ecc", "gpu-hw-lost", "gpu-app-fault"}
+)
+#: Causes that no other rank can bring about: the first such rank needs no alibi of the others.
+_INTRINSIC = frozenset({"cuda-oom", "gpu-hw-ecc", "gpu-hw-lost"})
+#: SIGSEGV, SIGBUS, SIGILL, SIGFPE come from the process itself; SIGABRT follows exceptions and aborted communicators.
+_OWN_SIGNALS = frozenset({-11, -7, -4, -8})
+#: Two failures closer than this are not ordered by clocks: torch's and Slurm's tables have whole seconds.
+MARGIN_S = 2.0
+
+_ATTEMPT = re.compile(r"(?:^|/)attempt_(\d{1,6})/")
+
+
+@dataclass(frozen=True)
+class Death:
+    """A rank that failed by itself. ``weak``: an exit code without any word why."""
+
+    rank: int
+    failure_class: str
+    why: str
+    facts: Sequence[Fact]
+    time: float | None = None
+    uncertainty_s: float = 0.0
+    intrinsic: bool = False
+    weak: bool = False
+    action: str | None = None
+
+
+def find(scene: Scene) -> Finding | None:
+    own = deaths(scene)
+    own = [death for death in own if not death.weak] or own
+    if not own:
+        return None
+    first = own[0] if len(own) == 1 else _earliest(own)
+    if first is None:
+        return _several(scene, own)
+    proven = _excludes_others(scene, first, own)
+    return Finding(
+        rule="first-failure.only" if len(own) == 1 else "first-failure.earliest",
+        failure_class=first.failure_class,
+        confidence="proven" if proven else "likely",
+        summary=f"Rank {first.rank} failed first: {first.why}.",
+        facts=cite([*first.facts, *_alibis(scene, first.rank)]),
+        action=first.action,
+        time=first.time,
+        uncertainty_s=first.uncertainty_s,
+    ).naming([scene.culprit(first.rank, first.why, cite(first.facts))], proven=proven)
+
+
+def deaths(scene: Scene) -> list[Death]:
+    """All ranks with a failure of their own, by rank."""
+    found = (_death(scene, rank) for rank in sorted(scene.seen))
+    return [death for death in found if death]
+
+
+def _several(scene: Scene, own: Sequence[Death]) -> Finding:
+    classes = {death.failure_class for death in own}
+    one = classes.pop() if len(classes) == 1 else "rank-exception"
+    suspects = [scene.culprit(death.rank, death.why, cite(death.facts)) for death in own]
+    return Finding(
+        rule="first-failure.several",
+        failure_class=one,
+        confidence="likely",
+        summary=f"{rank_list([d.rank for d in own]).capitalize()} failed by themselves; no clock tells who was first.",
+        facts=cite(fact for death in own for fact in death.facts[:2]),
+    ).naming(suspects, proven=False)
+
+
+def _earliest(own: Sequence[Death]) -> Death | None:
+    """The one that is earlier than all others by more than the clocks may err; None where that can't be told."""
+    if any(death.time is None for death in own):
+        return None
+    first, second = sorted(own, key=lambda death: death.time or 0.0)[:2]
+    gap = (second.time or 0.0) - (first.time or 0.0)
+    return first if gap > MARGIN_S + first.uncertainty_s + second.uncertainty_s else None
+
+
+def _excludes_others(scene: Scene, first: Death, own: Sequence[Death]) -> bool:
+    """Every other rank's end is a consequence, a later failure or a good exit; or the cause can't come from others."""
+    later = {death.rank for death in own}
+    others = scene.expected - {first.rank}
+    explained = all(rank in later or _is_explained(scene, rank) for rank in others)
+    if first.intrinsic:
+        return True
+    return explained and bool(others) and not endings.may_be_caused_by_end(scene, first.facts)
+
+
+def _is_explained(scene: Scene, rank: int) -> bool:
+    if rank in scene.consequences or rank in scene.ended_by_agent:
+        return True
+    return scene.exits.get(rank) == 0
+
+
+def _alibis(scene: Scene, culprit: int) -> list[Fact]:
+    """One consequence a rank, for the reader to check."""
+    return [facts[0] for rank, facts in sorted(scene.consequences.items()) if rank != culprit]
+
+
+def _death(scene: Scene, rank: int) -> Death | None:
+    causes = _own_causes(scene, rank)
+    code = scene.exits.get(rank)
+    if causes:
+        return _by_word(rank, causes)
+    if code is None or code == 0 or rank in scene.ended_by_agent:
+        return None
+    if code < 0:
+        return _by_signal(scene, rank, code)
+    return None if rank in scene.consequences else _by_exit(scene, rank, code)
+
+
+def _own_causes(scene: Scene, rank: int) -> list[Fact]:
+    """Causes of the earliest attempt that came before this rank began to wait and before the run was ended."""
+    said = [f for f in scene.said.get(rank, ()) if f.role == "cause" and f.hint in CLASSES_OF_A_RANK]
+    said = [f for f in said if f.trust == "job" and not _after_wait(scene, rank, f) and not endings.after_end(scene, f)]
+    first_attempt = min((_attempt(f) for f in said), default=0)
+    return [f for f in said if _attempt(f) == first_attempt]
+
+
+def _after_wait(scene: Scene, rank: int, cause: Fact) -> bool:
+    """A rank that says it waited failed afterwards, unless the cause is timed before the wait began."""
+    for wait in scene.waits.get(rank, ()):
+        since = reading.waited_since(wait)
+        if since is None or cause.time is None or cause.time + (cause.uncertainty_s or 0.0) >= since:
+            return True
+    return False
+
+
+def _attempt(fact: Fact) -> int:
+    """torchrun's restart number: of the fact, else of the folder that its file lies in."""
+    told = reading.number(fact.data, "attempt")
+    match = _ATTEMPT.search(fact.file or "")
+    return told if told is not None else int(match.group(1)) if match else 0
+
+
+def _by_word(rank: int, causes: Sequence[Fact]) -> Death:
+    """The most telling class: a device error says more than the exception in which it was reported."""
+    best = next((fact for fact in causes if fact.hint != "rank-exception"), causes[0])
+    times = [fact for fact in causes if fact.time is not None]
+    timed = min(times, key=lambda fact: fact.time or 0.0) if times else None
+    return Death(
+        rank=rank,
+        failure_class=best.hint or "rank-exception",
+        why=_first_words(best.text),
+        facts=[best, *(fact for fact in causes if fact is not best)],
+        time=timed.time if timed else None,
+        uncertainty_s=(timed.uncertainty_s or 0.0) if timed else 0.0,
+        intrinsic=best.hint in _INTRINSIC or best.kind in reading.INTRINSIC,
+    )
+
+
+def _by_signal(scene: Scene, rank: int, code: int) -> Death | None:
+    """SIGABRT beside a consequence is how a watchdog ends its process; SIGTERM is never a rank's own failure."""
+    if code == -15 or (code == -6 and rank in scene.consequences):
+        return None
+    facts = _exit_facts(scene, rank)
+    action = {-9: "fix-config", -7: "fix-config"}.get(code)
+    return Death(
+        rank, "process-signal", f"ended by signal {-code}", facts, *_when(facts), code in _OWN_SIGNALS, action=action
+    )
+
+
+def _by_exit(scene: Scene, rank: int, code: int) -> Death:
+    facts = _exit_facts(scene, rank)
+    return Death(rank, "rank-exception", f"exit code {code}, without a word why", facts, *_when(facts), weak=True)
+
+
+def _exit_facts(scene: Scene, rank: int) -> list[Fact]:
+    """Lines that tell this rank's exit: the agent's table, or srun's line about its task."""
+    own = [fact for fact in scene.said.get(rank, ()) if reading.number(fact.data, "exitcode", "exit") is not None]
+    return own or [f for f in scene.task_facts if rank in reading.numbers(f.data.get("tasks"))]
+
+
+def _when(facts: Iterable[Fact]) -> tuple[float | None, float]:
+    timed = [fact for fact in facts if fact.time is not None]
+    first = min(timed, key=lambda fact: fact.time or 0.0) if timed else None
+    return (first.time, first.uncertainty_s or 0.0) if first else (None, 0.0)
+
+
+def _first_words(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 160 else line[:157] + "..."

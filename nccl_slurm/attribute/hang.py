@@ -1,0 +1,62 @@
+"""What is left when nothing tells who or why: a hang, a stuck watchdog, lost peers, noise, nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nccl_slurm.attribute import reading
+from nccl_slurm.attribute.finding import Finding, cite
+from nccl_slurm.attribute.scene import Scene
+from nccl_slurm.model import Fact
+
+__all__ = ["calm", "hung", "lost_peers", "reacted"]
+
+
+def hung(scene: Scene) -> Finding | None:
+    facts = [fact for fact in scene.facts if reading.is_wait(fact) or reading.is_told(fact)]
+    stuck = [fact for fact in scene.facts if fact.kind in reading.HEARTBEAT]
+    if not facts and not stuck:
+        return None
+    if not facts:
+        text = "The heartbeat monitor ended processes whose watchdog thread was itself blocked."
+        return _finding("hang.watchdog-stuck", "watchdog-stuck", text, stuck)
+    ranks = len(scene.waits)
+    whom = f"{ranks}{f' of {scene.world}' if scene.world else ''} ranks" if ranks else "Ranks"
+    text = f"{whom} waited in a collective until the timeout; nothing observed tells who stopped or why."
+    return _finding("hang.unattributed", "collective-hang-unattributed", text, facts)
+
+
+def lost_peers(scene: Scene) -> Finding | None:
+    facts = [fact for fact in scene.facts if reading.is_peer_lost(fact)]
+    text = "Connections were lost because the other side went away; why it went was not observed."
+    return _finding("hang.lost-peers", "net-peer-lost", text, facts) if facts else None
+
+
+def reacted(scene: Scene) -> Finding | None:
+    """Other consequences with a class of their own; their cause was not observed."""
+    facts = [fact for fact in scene.facts if fact.role == "consequence" and fact.hint and fact.trust == "job"]
+    if not facts:
+        return None
+    text = f"Only consequences were observed: {' '.join(facts[0].text.split())[:160]}"
+    same = [fact for fact in facts if fact.hint == facts[0].hint]
+    return _finding("hang.consequences", facts[0].hint or "unknown", text, same, "possible")
+
+
+def calm(scene: Scene) -> Finding | None:
+    """The job completed, or all that was seen is noise."""
+    noise = [fact for fact in scene.facts if fact.role == "benign"]
+    if scene.job is not None and scene.job.state == "COMPLETED" and not _failed_steps(scene):
+        return _finding("calm.completed", "benign", "The job completed; no failure was observed.", noise)
+    if noise and scene.job is None:
+        hint = next((fact.hint for fact in noise if fact.hint), "benign")
+        return _finding("calm.noise", hint, "All that was seen is known to be harmless.", noise)
+    return None
+
+
+def _failed_steps(scene: Scene) -> bool:
+    return scene.job is not None and any(step.exit or step.signal for step in scene.job.steps)
+
+
+def _finding(rule: str, failure_class: str, text: str, facts: Sequence[Fact], confidence: str = "likely") -> Finding:
+    first = min((fact.time for fact in facts if fact.time is not None), default=None)
+    return Finding(rule, failure_class, confidence, text, facts=cite(facts), time=first)

@@ -1,0 +1,133 @@
+"""Ranks that issued a different operation, shape or order than the others.
+
+With ``TORCH_DISTRIBUTED_DEBUG=DETAIL`` each rank compares its fingerprint with the others' and names the first that
+differs: the good ranks agree on "but Rank N", the odd one names some good rank. So the majority's word counts, and a
+tie or a single reporter proves nobody. Without it, timeouts at one sequence number of one group with unlike operations
+show the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+from nccl_slurm.attribute import reading
+from nccl_slurm.attribute.finding import Finding, cite, rank_list
+from nccl_slurm.attribute.scene import Scene
+from nccl_slurm.model import Culprit, Fact
+
+__all__ = ["find"]
+
+_CLASS = "collective-mismatch"
+#: Ranks that must agree before the odd one out is called odd.
+AGREE_MIN = 2
+#: Operations in which all ranks pass the same number of elements.
+_EVEN_OPS = frozenset({"ALLREDUCE", "BROADCAST", "REDUCE"})
+
+
+def find(scene: Scene) -> Finding | None:
+    return _detail(scene) or _unlike_timeouts(scene) or _other_words(scene)
+
+
+def _detail(scene: Scene) -> Finding | None:
+    facts = [fact for fact in scene.facts if fact.kind in reading.DETAIL_MISMATCH]
+    votes: dict[int, int] = {}  # reporter → the rank that it names
+    for fact in facts:
+        reporter, other = reading.number(fact.data, "rank_a"), reading.number(fact.data, "rank_b")
+        if reporter is not None and other is not None:
+            votes.setdefault(reporter if fact.rank is None else fact.rank, other)
+    if not facts:
+        return None
+    odd = _odd_one(votes) if _global_numbers(facts) else None
+    if odd is not None and scene.known(odd):
+        why = f"{Counter(votes.values())[odd]} ranks name it as the one whose collective differs"
+        culprit = scene.culprit(odd, why, cite(facts))
+        return _finding(
+            "mismatch.detail", f"Rank {odd} issued another collective than the rest: {why}.", facts, [culprit], True
+        )
+    both = sorted({rank for pair in votes.items() for rank in pair if scene.known(rank)} or _pair(facts))
+    suspects = [scene.culprit(rank, "one side of the mismatch", cite(facts)) for rank in both]
+    text = f"Collectives differ between {rank_list(both)}; nothing tells which of them is wrong."
+    return _finding("mismatch.detail", text, facts, suspects, False)
+
+
+def _global_numbers(facts: Sequence[Fact]) -> bool:
+    """The text counts ranks inside its group; they are global ranks only where each reporter's two numbers agree."""
+    return all(fact.rank in (None, reading.number(fact.data, "rank_a")) for fact in facts)
+
+
+def _odd_one(votes: Mapping[int, int]) -> int | None:
+    """The rank that every other reporter names, at least `AGREE_MIN` of them."""
+    named = Counter(other for reporter, other in votes.items())
+    for rank, count in named.most_common(1):
+        against = [reporter for reporter, other in votes.items() if other != rank and reporter != rank]
+        if count >= AGREE_MIN and not against:
+            return rank
+    return None
+
+
+def _pair(facts: Sequence[Fact]) -> set[int]:
+    pairs = (reading.number(fact.data, key) for fact in facts for key in ("rank_a", "rank_b"))
+    return {rank for rank in pairs if rank is not None}
+
+
+def _unlike_timeouts(scene: Scene) -> Finding | None:
+    """Ranks that time out at one sequence number of one group, in unlike operations."""
+    at: dict[tuple[str, int], dict[int, Fact]] = defaultdict(dict)
+    for rank, facts in scene.waits.items():
+        for fact in facts:
+            seq, group = reading.number(fact.data, "seq"), fact.data.get("pg_guid")
+            if seq is not None and isinstance(group, str) and _operation(fact):
+                at[group, seq].setdefault(rank, fact)
+    for (group, seq), by_rank in sorted(at.items()):
+        found = _compare(scene, group, seq, by_rank)
+        if found:
+            return found
+    return None
+
+
+def _compare(scene: Scene, group: str, seq: int, by_rank: Mapping[int, Fact]) -> Finding | None:
+    calls: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for rank, fact in by_rank.items():
+        calls[_operation(fact)].append(rank)
+    if len(calls) < 2:
+        return None
+    sides = sorted(calls.values(), key=lambda ranks: (len(ranks), ranks))
+    clear = len(sides) == 2 and len(sides[0]) == 1 and len(sides[1]) >= AGREE_MIN
+    facts = [by_rank[rank] for side in sides for rank in side[:4]]
+    why = f"issued another operation as collective {seq} of process group {group} than {len(sides[-1])} others"
+    named = sides[0] if clear else [rank for side in sides[:-1] for rank in side]
+    text = f"At collective {seq} of process group {group} the ranks issued unlike operations."
+    return _finding(
+        "mismatch.timeouts", text, facts, [scene.culprit(rank, why, cite([by_rank[rank]])) for rank in named], clear
+    )
+
+
+def _operation(fact: Fact) -> tuple[str, ...]:
+    """What must be equal on all ranks: the operation, and the element count where it can't differ."""
+    op = fact.data.get("op")
+    if not isinstance(op, str):
+        return ()
+    count = reading.number(fact.data, "numel_in", "numelin")
+    return (op, str(count)) if op in _EVEN_OPS and count is not None else (op,)
+
+
+def _other_words(scene: Scene) -> Finding | None:
+    """Any other line that speaks of a mismatch: the one who prints it received what it did not expect."""
+    facts = [fact for fact in scene.facts if fact.hint == _CLASS and fact.role == "cause"]
+    if not facts:
+        return None
+    ranks = sorted({fact.rank for fact in facts if fact.rank is not None})
+    suspects = [scene.culprit(rank, "reports data of another size than it expected", cite(facts)) for rank in ranks]
+    return _finding("mismatch.reported", "Ranks issued collectives that don't fit together.", facts, suspects, False)
+
+
+def _finding(rule: str, text: str, facts: Sequence[Fact], named: Sequence[Culprit], proven: bool) -> Finding:
+    return Finding(
+        rule=rule,
+        failure_class=_CLASS,
+        confidence="proven" if proven else "likely",
+        summary=text,
+        facts=cite(facts),
+        time=min((fact.time for fact in facts if fact.time is not None), default=None),
+    ).naming(named, proven=proven)

@@ -1,0 +1,146 @@
+"""Ranks that are known by their absence: no timeout of their own while all others wait, or named missing by the others.
+
+Silence alone proves nothing: survivors are often ended by their agent before they print, a file may not have been
+captured. A silent rank is proven only where the world size is known, every other rank says that it waits, and the
+silent one's own end (told of a timeout while idle, ended by its agent without a word, or finished with exit 0) shows
+that it was not in the collective.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+from nccl_slurm.attribute import reading
+from nccl_slurm.attribute.finding import Finding, cite, rank_list
+from nccl_slurm.attribute.scene import Scene
+from nccl_slurm.model import Culprit, Fact
+
+__all__ = ["find"]
+
+#: Witnesses without whom one timeout could as well be the network between two ranks.
+WITNESSES_MIN = 2
+_CLASS = "collective-missing-rank"
+
+
+def find(scene: Scene) -> Finding | None:
+    rules: tuple[Callable[[Scene], Finding | None], ...] = (_analyser, _store_key, _barrier, _silent)
+    return next((found for found in (rule(scene) for rule in rules) if found), None)
+
+
+def _silent(scene: Scene) -> Finding | None:
+    """Others waited until their timeout; one or a few ranks of a known world never said so."""
+    if not scene.waits or scene.world is None:
+        return None
+    waiting = set(scene.waits) | set(scene.lost)
+    silent = sorted(scene.expected - waiting)
+    if not silent or len(silent) > len(waiting):
+        return None
+    alone = len(silent) == 1
+    why = _how_it_ended(scene, silent[0]) if alone else "no timeout of its own while others waited"
+    proven = alone and len(waiting) >= WITNESSES_MIN and _stood_aside(scene, silent[0]) and _same_seq(scene)
+    waits = [facts[0] for _, facts in sorted(scene.waits.items())]
+    return Finding(
+        rule="missing.silent",
+        failure_class=_CLASS,
+        confidence="proven" if proven else "likely" if alone else "possible",
+        summary=f"{len(waiting)} of {scene.world} ranks waited in a collective; {rank_list(silent)} did not: {why}.",
+        facts=cite([*_last_words(scene, silent), *waits]),
+        time=min((fact.time for fact in waits if fact.time is not None), default=None),
+    ).naming([_absent(scene, rank, why, waits) for rank in silent], proven=proven)
+
+
+def _absent(scene: Scene, rank: int, why: str, waits: Sequence[Fact]) -> Culprit:
+    return scene.culprit(rank, why, cite([*_last_words(scene, [rank]), *waits]))
+
+
+def _last_words(scene: Scene, ranks: Iterable[int]) -> list[Fact]:
+    return [fact for rank in ranks for fact in scene.said.get(rank, [])[-2:]]
+
+
+def _stood_aside(scene: Scene, rank: int) -> bool:
+    if any(reading.told_idle(fact) for fact in scene.said.get(rank, ())):
+        return True
+    return scene.exits.get(rank) == 0 or rank in scene.ended_by_agent
+
+
+def _how_it_ended(scene: Scene, rank: int) -> str:
+    if any(reading.told_idle(fact) for fact in scene.said.get(rank, ())):
+        return "it was told of the timeout and had nothing in flight itself"
+    if scene.exits.get(rank) == 0:
+        return "it had finished with exit 0"
+    if rank in scene.ended_by_agent:
+        return "its agent ended it, without a timeout of its own"
+    return "nothing else was observed of it"
+
+
+def _same_seq(scene: Scene) -> bool:
+    """All timeouts that tell a sequence number and a process group tell the same one within that group."""
+    seqs: dict[object, set[int]] = defaultdict(set)
+    for facts in scene.waits.values():
+        for fact in facts:
+            seq = reading.number(fact.data, "seq")
+            if seq is not None:
+                seqs[fact.data.get("pg_guid")].add(seq)
+    return all(len(values) == 1 for values in seqs.values())
+
+
+def _analyser(scene: Scene) -> Finding | None:
+    """PyTorch's own analyser of flight recorder dumps names the missing ranks of a collective."""
+    facts = [fact for fact in scene.facts if fact.kind in reading.ANALYSER_MISSING]
+    for fact in facts:
+        ranks = reading.numbers(fact.data.get("missing"))
+        world = _analyser_world(scene, fact)
+        named = [rank for rank in ranks if rank < world or scene.known(rank)]
+        if named and len(named) == len(ranks) and 2 * len(named) <= world:
+            return _by_name(scene, "missing.analyser", named, [fact], proven=True, who="torchfrtrace")
+    return None
+
+
+def _analyser_world(scene: Scene, fact: Fact) -> int:
+    nearby = [f for f in scene.facts if f.file == fact.file and "expected" in f.data]
+    sizes = [reading.number(f.data, "expected") or 0 for f in [fact, *nearby]]
+    return max([*sizes, scene.world or 0])
+
+
+def _store_key(scene: Scene) -> Finding | None:
+    """Set-up of a process group waits for a key that the missing rank would have written: its number ends the key."""
+    votes: dict[int, list[Fact]] = defaultdict(list)
+    for fact in scene.facts:
+        missing = reading.missing_in_store(fact)
+        if missing is not None and scene.known(missing):
+            votes[missing].append(fact)
+    if len(votes) != 1:
+        return None
+    rank, facts = next(iter(votes.items()))
+    witnesses = {fact.rank for fact in facts if fact.rank is not None} - {rank}
+    others = scene.expected - {rank}
+    proven = scene.world is not None and witnesses == others and len(witnesses) >= WITNESSES_MIN
+    return _by_name(scene, "missing.store-key", [rank], facts, proven=proven, who="the store")
+
+
+def _barrier(scene: Scene) -> Finding | None:
+    """``monitoredBarrier`` names who did not arrive: they may wait elsewhere for the rank that reports them."""
+    facts = [fact for fact in scene.facts if fact.kind in reading.BARRIERS]
+    named = {rank for fact in facts for rank in reading.numbers(fact.data.get("missing"))}
+    absent = sorted(rank for rank in named if scene.known(rank))
+    if not absent or len(absent) != len(named):
+        return None
+    heard = [*facts, *(fact for fact in scene.facts if fact.kind in reading.BARRIER_REACHED)]
+    reached = {reading.number(f.data, "group_rank") if f.rank is None else f.rank for f in heard}
+    others = scene.expected - set(absent)
+    silent = not any(rank in scene.consequences for rank in absent)
+    proven = scene.world is not None and silent and others <= reached and len(others) >= WITNESSES_MIN
+    return _by_name(scene, "missing.barrier", absent, facts, proven=proven, who="monitoredBarrier")
+
+
+def _by_name(scene: Scene, rule: str, ranks: list[int], facts: Iterable[Fact], *, proven: bool, who: str) -> Finding:
+    cited = cite(facts)
+    why = f"named missing by {who}"
+    return Finding(
+        rule=rule,
+        failure_class=_CLASS,
+        confidence="proven" if proven else "likely",
+        summary=f"{who} names {rank_list(ranks)} missing{'' if proven else '; not proven to be the first'}.",
+        facts=cited,
+    ).naming([scene.culprit(rank, why, cited) for rank in ranks], proven=proven)

@@ -1,0 +1,123 @@
+"""Who is behind, by the sequence numbers that each rank tells of itself.
+
+Counts compare only inside one process group, by its shared name (GUID): PG ids are per-process counters. *Enqueued*
+beyond the stuck collective is the CPU running ahead of the GPU and proves nothing; *enqueued* short of it is a rank
+that never entered the collective in which the others wait. A rank that is behind in one group but waits in another is a
+victim of that other group: only ranks that wait nowhere have stopped by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nccl_slurm.attribute.finding import Finding, cite, rank_list
+from nccl_slurm.attribute.scene import Scene
+from nccl_slurm.model import Fact
+
+__all__ = ["DEFAULT_GROUP", "find", "in_flight"]
+
+#: GUID of torch's default process group: its members are all ranks.
+DEFAULT_GROUP = "0"
+#: With one witness it may be that one who is out of step.
+WITNESSES_MIN = 2
+
+_Counts = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Stall:
+    """One process group in which ranks wait in collective ``seq`` that ``behind`` never entered."""
+
+    group: str
+    seq: int
+    waiting: frozenset[int]
+    behind: frozenset[int]
+
+
+def find(scene: Scene) -> Finding | None:
+    stalls = [stall for stall in (_stall(scene, group) for group in sorted(_groups(scene))) if stall]
+    stalls.sort(key=lambda stall: (-len(stall.waiting), stall.group))
+    for stall in stalls:
+        stopped = frozenset(rank for rank in stall.behind if not waits_somewhere(scene, rank))
+        if stopped:
+            return _finding(scene, stall, stopped)
+    return None
+
+
+def in_flight(counts: _Counts) -> bool:
+    """Entered a collective that it has not completed. Unknown counts are no sign of it."""
+    return "enqueued" in counts and "completed" in counts and counts["enqueued"] > counts["completed"]
+
+
+def waits_somewhere(scene: Scene, rank: int) -> bool:
+    row = scene.table.get(rank)
+    return rank in scene.waits or (row is not None and any(in_flight(counts) for counts in row.progress.values()))
+
+
+def _groups(scene: Scene) -> set[str]:
+    return {group for row in scene.table.values() for group in row.progress}
+
+
+def _stall(scene: Scene, group: str) -> Stall | None:
+    counts = {rank: row.progress[group] for rank, row in scene.table.items() if group in row.progress}
+    flying = {rank: count["completed"] + 1 for rank, count in counts.items() if in_flight(count)}
+    if not flying:
+        return None
+    seq = max(flying.values())
+    behind = frozenset(rank for rank, count in counts.items() if count.get("enqueued", seq) < seq)
+    waiting = frozenset(rank for rank in flying if rank not in behind)
+    return Stall(group, seq, waiting, behind) if behind else None
+
+
+def _finding(scene: Scene, stall: Stall, stopped: frozenset[int]) -> Finding:
+    facts = _facts(scene, stall, stopped)
+    ranks = sorted(stopped)
+    if len(stall.behind) >= len(stall.waiting):
+        return _ahead(stall, facts)
+    why = f"never entered collective {stall.seq} of process group {stall.group}, by its own count"
+    proven = _proven(scene, stall, stopped)
+    return Finding(
+        rule="progress.behind",
+        failure_class="collective-missing-rank",
+        confidence="proven" if proven else "likely",
+        summary=f"{rank_list(ranks).capitalize()} never entered collective {stall.seq} of process group {stall.group}, "
+        f"in which {len(stall.waiting)} other ranks wait.",
+        facts=cite(facts),
+        time=min((fact.time for fact in facts if fact.time is not None), default=None),
+    ).naming([scene.culprit(rank, why, cite(_own(scene, rank))) for rank in ranks], proven=proven)
+
+
+def _ahead(stall: Stall, facts: Sequence[Fact]) -> Finding:
+    """As many ranks are short of the collective as wait in it: the few may have issued one too many."""
+    return Finding(
+        rule="progress.ahead",
+        failure_class="collective-hang-unattributed",
+        confidence="possible",
+        summary=f"{len(stall.waiting)} ranks wait in collective {stall.seq} of process group {stall.group} and "
+        f"{len(stall.behind)} never entered it: too few to tell who is out of step.",
+        facts=cite(facts),
+    )
+
+
+def _proven(scene: Scene, stall: Stall, stopped: frozenset[int]) -> bool:
+    """Someone's timeout says that this was a hang, and every other rank of the group is known to wait.
+
+    Without a timeout two dumps may just have been taken at different moments.
+    """
+    silent = scene.expected - stall.waiting - stall.behind if stall.group == DEFAULT_GROUP else frozenset()
+    others = stall.behind - stopped
+    hung = bool(scene.waits) and len(stall.waiting) >= WITNESSES_MIN
+    return hung and not silent and all(waits_somewhere(scene, rank) for rank in others)
+
+
+def _facts(scene: Scene, stall: Stall, stopped: frozenset[int]) -> list[Fact]:
+    """The words of those behind first, then one line each of those that wait."""
+    own = [fact for rank in sorted(stopped) for fact in _own(scene, rank)]
+    return own + [fact for rank in sorted(stall.waiting) for fact in _own(scene, rank)[:1]]
+
+
+def _own(scene: Scene, rank: int) -> list[Fact]:
+    """A rank's own words that carry its counts; else its timeouts."""
+    said = scene.said.get(rank, [])
+    return [fact for fact in said if "enqueued" in fact.data][:4] or scene.waits.get(rank, [])[:1]

@@ -1,0 +1,115 @@
+"""What a fact means for attribution. The one place here that knows the kinds (rows of ``data/patterns.toml``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from nccl_slurm.model import Fact
+
+__all__ = [
+    "is_agent_kill",
+    "is_end_of_run",
+    "is_peer_lost",
+    "is_told",
+    "is_wait",
+    "missing_in_store",
+    "number",
+    "numbers",
+    "told_idle",
+    "waited_since",
+]
+
+#: A rank says that it itself waited in a collective until its timeout.
+WAITS = frozenset({"torch.watchdog-timeout", "torch.dump-signal-local", "gloo.timeout"})
+#: Prints for any error that the watchdog saw; only this wording speaks of a timeout.
+STATUS, STATUS_TIMEOUT = "torch.pg-status", "Timeout at"
+#: A rank was told of another rank's timeout.
+TOLD = frozenset({"torch.dump-signal-remote", "torch.dump-observed"})
+HEARTBEAT = frozenset({"torch.heartbeat", "torch.terminating-heartbeat"})
+#: torchrun's agent ends a worker because another one failed: SIGTERM, then SIGKILL.
+AGENT_TERM, AGENT_KILL = frozenset({"elastic.closing"}), frozenset({"elastic.forced-kill"})
+DETAIL_MISMATCH = frozenset({"torch.mismatch"})
+ANALYSER_MISSING = frozenset({"flight-recorder.missing-ranks"})
+STORE_WAITS = frozenset({"torch.store-wait"})
+BARRIERS, BARRIER_REACHED = frozenset({"torch.barrier-failed"}), frozenset({"torch.barrier-reached"})
+NODE_FAILURES = frozenset({"slurm.node-failure"})
+#: Failures to launch that name the node themselves.
+LAUNCH_ON_NODE = frozenset({"slurm.launch-failed"})
+END_OF_RUN = frozenset({"slurm.cancelled"})
+#: srun begins to end all tasks of a step; a task killed after that is no lead.
+STEP_ENDING = frozenset({"slurm.ending", "slurm.task-exit", "slurm.task-oom", "slurm.cancelled"})
+#: The printing node's own adapter failed: no peer can bring that about.
+OWN_ADAPTER = frozenset({"nccl.ib-fatal"})
+#: The line itself names the rank and a failure of its own data.
+INTRINSIC = frozenset({"framework.nan", "framework.mpi-exit"})
+MACHINE_PRODUCERS = frozenset({"kernel", "gpu"})
+#: ``keys: /default_pg/0//cpu//0/3``: the last number is the rank that did not write its key (measured with gloo).
+_KEY = re.compile(r"/cpu//\d{1,6}/(\d{1,7})\s*(?:,|$)")
+
+
+def is_wait(fact: Fact) -> bool:
+    return fact.kind in WAITS or (fact.kind == STATUS and STATUS_TIMEOUT in fact.text)
+
+
+def is_told(fact: Fact) -> bool:
+    return fact.kind in TOLD
+
+
+def is_peer_lost(fact: Fact) -> bool:
+    return fact.role == "consequence" and fact.hint == "net-peer-lost"
+
+
+def is_agent_kill(fact: Fact, *, forced: bool = False) -> bool:
+    return fact.kind in (AGENT_KILL if forced else AGENT_TERM | AGENT_KILL)
+
+
+def is_end_of_run(fact: Fact) -> bool:
+    return fact.kind in END_OF_RUN
+
+
+def missing_in_store(fact: Fact) -> int | None:
+    """The rank whose key never came."""
+    key = _KEY.search(str(fact.data.get("keys", "")))
+    return int(key.group(1)) if key and fact.kind in STORE_WAITS else None
+
+
+def told_idle(fact: Fact) -> bool:
+    """The rank was told of another rank's timeout and has nothing in flight itself by its own counters."""
+    enqueued, completed = number(fact.data, "enqueued"), number(fact.data, "completed")
+    told = fact.kind in TOLD and number(fact.data, "told_by") is not None
+    return told and enqueued is not None and enqueued == completed
+
+
+def waited_since(fact: Fact) -> float | None:
+    """When the wait began that this fact reports, seconds since 1970."""
+    ran = number(fact.data, "ran_ms")
+    return None if fact.time is None or ran is None else fact.time - ran / 1000
+
+
+def number(data: Mapping[str, Any], *keys: str) -> int | None:
+    """First of ``keys`` that holds an integer."""
+    for key in keys:
+        value = data.get(key)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
+
+
+def numbers(value: Any) -> tuple[int, ...]:
+    """Integers of a list, or of a text such as ``1, 2`` or ``0-2,5`` (at most 100,000)."""
+    if isinstance(value, (list, tuple)):
+        return tuple(item for item in value if isinstance(item, int) and not isinstance(item, bool))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value,)
+    return _parsed(value) if isinstance(value, str) else ()
+
+
+def _parsed(text: str) -> tuple[int, ...]:
+    found: list[int] = []
+    for part in text.replace("{", "").replace("}", "").split(","):
+        low, _, high = (word.strip() for word in part.partition("-"))
+        if low.isdecimal() and len(low) < 9 and (not high or (high.isdecimal() and len(high) < 9)):
+            found.extend(range(int(low), min(int(high or low), int(low) + 100_000) + 1))
+    return tuple(found[:100_000])

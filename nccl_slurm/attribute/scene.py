@@ -1,0 +1,187 @@
+"""The evidence of one run, indexed by rank and host: what each rank said, how it ended, which hosts may be named."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from functools import cached_property
+
+from nccl_slurm.attribute import reading
+from nccl_slurm.model import Culprit, Evidence, Fact, Rank
+
+__all__ = ["WORLD_MAX", "Scene"]
+
+#: A job can print any world size; past this nothing is concluded from it.
+WORLD_MAX = 1_000_000
+#: srun's words (strsignal(3)) for tasks that a signal ended.
+_SIGNALS = {
+    "Killed": -9,
+    "Out Of Memory": -9,
+    "Segmentation fault": -11,
+    "Aborted": -6,
+    "Bus error": -7,
+    "Illegal instruction": -4,
+    "Floating point exception": -8,
+}
+
+
+class Scene:
+    """Read-only view of `Evidence`. Ranks here are global ranks."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+        self.job = evidence.job
+        self.facts = evidence.facts
+        world = evidence.world_size
+        self.world = world if world is not None and 0 < world <= WORLD_MAX else None
+        self.table = {rank.rank: rank for rank in evidence.ranks}
+
+    # --- who there is
+
+    @cached_property
+    def seen(self) -> frozenset[int]:
+        """Ranks that left any trace of their own."""
+        spoke = {fact.rank for fact in self.facts if fact.rank is not None and fact.rank >= 0}
+        return frozenset(spoke | {rank.rank for rank in self.evidence.ranks if _left_trace(rank)} | set(self.exits))
+
+    @cached_property
+    def expected(self) -> frozenset[int]:
+        """All ranks of the job where its world size is known, else those seen."""
+        return self.seen if self.world is None else self.seen | frozenset(range(self.world))
+
+    def known(self, rank: int) -> bool:
+        return rank in self.table or rank in self.seen or (self.world is not None and 0 <= rank < self.world)
+
+    # --- hosts
+
+    @cached_property
+    def _nodes(self) -> dict[str, str]:
+        """Names under which the run's nodes may appear (full, first label) → the name that Slurm uses."""
+        names = [node.name for node in self.evidence.nodes] + list(self.job.nodes if self.job else ())
+        return {**{name.split(".", 1)[0]: name for name in names}, **{name: name for name in names}}
+
+    def node(self, host: str | None) -> str | None:
+        """The run's node behind ``host``; None for a host outside the run. Logs without a job know no node list."""
+        if host is None:
+            return None
+        if self.job is None and not self._nodes:
+            return host
+        return self._nodes.get(host) or self._nodes.get(host.split(".", 1)[0])
+
+    def host(self, rank: int | None) -> str | None:
+        """Node of a rank by the ranks table, else by the one host in the rank's own facts."""
+        if rank is None:
+            return None
+        if rank in self.table and self.table[rank].host:
+            return self.node(self.table[rank].host)
+        hosts = {fact.host for fact in self.said[rank] if fact.host} if rank in self.said else set()
+        return self.node(hosts.pop()) if len(hosts) == 1 else None
+
+    def culprit(self, rank: int, why: str, facts: Iterable[str]) -> Culprit:
+        row = self.table.get(rank)
+        return Culprit(why, rank, self.host(rank), row.gpu if row else None, tuple(facts))
+
+    # --- what each rank said
+
+    @cached_property
+    def said(self) -> dict[int, list[Fact]]:
+        by_rank: dict[int, list[Fact]] = defaultdict(list)
+        for fact in self.facts:
+            if fact.rank is not None:
+                by_rank[fact.rank].append(fact)
+        return dict(by_rank)
+
+    @cached_property
+    def waits(self) -> dict[int, list[Fact]]:
+        """Rank → its own words that it waited in a collective until the timeout."""
+        return _filtered(self.said, reading.is_wait)
+
+    @cached_property
+    def lost(self) -> dict[int, list[Fact]]:
+        """Rank → its own words that the other side of a connection went away: it was in a collective then."""
+        return _filtered(self.said, reading.is_peer_lost)
+
+    @cached_property
+    def consequences(self) -> dict[int, list[Fact]]:
+        """Rank → waits, lost peers and aborts: the marks of a rank that was not the first."""
+        return _filtered(self.said, lambda fact: fact.role == "consequence" or reading.is_wait(fact))
+
+    # --- how each rank ended
+
+    @cached_property
+    def exits(self) -> dict[int, int]:
+        exits = {rank.rank: rank.exit for rank in self.evidence.ranks if rank.exit is not None}
+        if self.tasks_are_ranks:
+            for fact in self.task_facts:
+                for task in reading.numbers(fact.data.get("tasks")):
+                    exits.setdefault(task, self._task_exit(fact))
+        return exits
+
+    @cached_property
+    def task_facts(self) -> list[Fact]:
+        """srun's lines about how its tasks ended."""
+        return [fact for fact in self.facts if fact.producer == "slurm" and "tasks" in fact.data]
+
+    @cached_property
+    def tasks_are_ranks(self) -> bool:
+        """One rank a task: no torchrun between srun and the ranks, and no task number beyond the world size."""
+        tasks = [task for fact in self.task_facts for task in reading.numbers(fact.data.get("tasks"))]
+        torchrun = any(fact.producer == "elastic" for fact in self.facts)
+        return bool(tasks) and not torchrun and (self.world is None or max(tasks) + 1 == self.world)
+
+    def _task_exit(self, fact: Fact) -> int:
+        """srun's words for a task: an exit code, or a signal's name. Killed while the step was ended already: -15."""
+        code = reading.number(fact.data, "exitcode")
+        if code is not None:
+            return code
+        number = next((number for word, number in _SIGNALS.items() if word in fact.text), -15)
+        return -15 if number == -9 and self._step_was_ending(fact) else number
+
+    def _step_was_ending(self, fact: Fact) -> bool:
+        endings = (f for f in self.facts if f.kind in reading.STEP_ENDING and f.file == fact.file and f is not fact)
+        return any(f.line is not None and fact.line is not None and f.line < fact.line for f in endings)
+
+    @cached_property
+    def agent_pids(self) -> frozenset[int]:
+        """Workers that torchrun's agent ended because another one had failed."""
+        kills = (reading.number(fact.data, "pid") for fact in self.facts if reading.is_agent_kill(fact))
+        return frozenset(pid for pid in kills if pid is not None)
+
+    @cached_property
+    def forced_pids(self) -> frozenset[int]:
+        kills = (reading.number(f.data, "pid") for f in self.facts if reading.is_agent_kill(f, forced=True))
+        return frozenset(pid for pid in kills if pid is not None)
+
+    @cached_property
+    def ended_by_agent(self) -> frozenset[int]:
+        """Ranks that an agent ended with SIGTERM or SIGKILL: their end follows another failure.
+
+        By exit status, by pid, else by count: when the agents ended at least as many workers of unknown rank as there
+        are ranks without any other end, then those ranks are these workers.
+        """
+        certain = {rank for rank in self.expected if self._killed_by_agent(rank)}
+        named = {row.pid for row in self.table.values() if row.pid is not None}
+        open_ends = {r for r in self.expected - certain if r not in self.exits and r not in self.consequences}
+        spare = self.agent_pids - named
+        return frozenset(certain | open_ends if len(open_ends) <= len(spare) else certain)
+
+    def _killed_by_agent(self, rank: int) -> bool:
+        code = self.exits.get(rank)
+        row = self.table.get(rank)
+        pid = row.pid if row else None
+        if code == -15 or (code is None and pid is not None and pid in self.agent_pids):
+            return True
+        return code == -9 and self._forced(pid)
+
+    def _forced(self, pid: int | None) -> bool:
+        """An agent that had to use SIGKILL; where the rank's pid is unknown any forced kill may have been this one."""
+        return bool(self.forced_pids) if pid is None else pid in self.forced_pids
+
+
+def _left_trace(rank: Rank) -> bool:
+    return bool(rank.exit is not None or rank.last is not None or rank.last_line or rank.progress or rank.files)
+
+
+def _filtered(said: dict[int, list[Fact]], wanted: Callable[[Fact], bool]) -> dict[int, list[Fact]]:
+    kept = {rank: [fact for fact in facts if wanted(fact)] for rank, facts in said.items()}
+    return {rank: facts for rank, facts in kept.items() if facts}

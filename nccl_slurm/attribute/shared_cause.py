@@ -1,0 +1,111 @@
+"""Causes that lie between ranks or under all of them: network, rendezvous, limits, versions, storage.
+
+The one who prints such a line is often the victim of the other end, so nobody is named from it, except where the line
+speaks of the printing node's own resource (/dev/shm, locked memory, a host adapter that failed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nccl_slurm.attribute import endings, reading
+from nccl_slurm.attribute.finding import Finding, cite
+from nccl_slurm.attribute.first_failure import CLASSES_OF_A_RANK
+from nccl_slurm.attribute.machine import HARDWARE
+from nccl_slurm.attribute.scene import Scene
+from nccl_slurm.model import Culprit, Fact
+
+__all__ = ["anonymous", "find"]
+
+#: Classes whose line speaks of the printing node itself.
+_LOCAL = frozenset({"resource-shm", "resource-memlock"})
+#: Classes that other rules judge.
+_ELSEWHERE = frozenset(
+    {
+        "collective-mismatch",
+        "collective-missing-rank",
+        "collective-hang-unattributed",
+        "watchdog-stuck",
+        "slurm-launch",
+        "slurm-node-fail",
+        "preempt-cancel",
+    }
+)
+#: What a class tends to bring about; a follower is judged only where its leader is absent.
+_LEADS = (
+    "resource-shm",
+    "resource-memlock",
+    "version-mismatch",
+    "nvlink-fabric",
+    "net-efa-ofi",
+    "net-ib-setup",
+    "storage-stall",
+    "rendezvous-store",
+    "net-ib-transport",
+    "net-socket-connect",
+)
+
+
+def find(scene: Scene) -> Finding | None:
+    """The leading shared cause: by time where all lines have one, else by `_LEADS`, then by place in the file."""
+    facts = [fact for fact in scene.facts if _is_shared(scene, fact)]
+    return _finding(scene, _leading(facts), "shared-cause") if facts else None
+
+
+def anonymous(scene: Scene) -> Finding | None:
+    """A cause of one rank (exception, device error) whose rank is not told."""
+    facts = [fact for fact in scene.facts if _is_nameless(fact) and not endings.after_end(scene, fact)]
+    if not facts or all(fact.trust == "root" for fact in facts):
+        return None
+    telling = [fact for fact in facts if fact.hint not in ("rank-exception", "process-signal")] or facts
+    return _finding(scene, [f for f in telling if f.hint == telling[0].hint], "shared-cause.no-rank")
+
+
+def _is_nameless(fact: Fact) -> bool:
+    return fact.role == "cause" and fact.rank is None and fact.hint in CLASSES_OF_A_RANK
+
+
+def _is_shared(scene: Scene, fact: Fact) -> bool:
+    if fact.role != "cause" or fact.hint is None or fact.hint in CLASSES_OF_A_RANK | _ELSEWHERE:
+        return False
+    if fact.hint in HARDWARE and fact.producer in reading.MACHINE_PRODUCERS:
+        return False
+    if fact.rank is not None and fact.rank in scene.waits and fact.time is None:
+        return fact.hint in _LOCAL or fact.producer != "python"
+    return not fact.hint.startswith("benign") and not endings.after_end(scene, fact)
+
+
+def _leading(facts: Sequence[Fact]) -> list[Fact]:
+    order = {name: place for place, name in enumerate(_LEADS)}
+    leader = min(facts, key=lambda fact: order.get(fact.hint or "", len(order)))
+    return [fact for fact in facts if fact.hint == leader.hint]
+
+
+def _finding(scene: Scene, facts: Sequence[Fact], rule: str) -> Finding:
+    first = facts[0]
+    named = _named(scene, facts)
+    return Finding(
+        rule=f"{rule}.{first.hint}",
+        failure_class=first.hint or "unknown",
+        confidence="proven" if named else "likely",
+        summary=" ".join(first.text.split())[:240],
+        facts=cite(facts),
+        action="investigate" if any(fact.kind in reading.OWN_ADAPTER for fact in facts) else None,
+        time=min((fact.time for fact in facts if fact.time is not None), default=None),
+    ).naming(named, proven=bool(named))
+
+
+def _named(scene: Scene, facts: Sequence[Fact]) -> list[Culprit]:
+    """The one node that speaks of its own resource; with a job, only by its ranks, whose node Slurm knows."""
+    local = [fact for fact in facts if fact.hint in _LOCAL or fact.kind in reading.OWN_ADAPTER]
+    ranks = sorted({fact.rank for fact in local if fact.rank is not None})
+    hosts = {host for host in (scene.host(f.rank) or _own_host(scene, f) for f in local) if host}
+    if not local or len(hosts) != 1 or len(local) != len(facts):
+        return []
+    if ranks:
+        return [scene.culprit(rank, "its node's own resource failed", cite(local)) for rank in ranks[:8]]
+    return [Culprit("its own resource failed", host=hosts.pop(), evidence=cite(local))]
+
+
+def _own_host(scene: Scene, fact: Fact) -> str | None:
+    return scene.node(fact.host) if scene.job is None or fact.rank is not None else None
