@@ -1,0 +1,64 @@
+"""One line → one finding: the first row that matches, refined by its producer's module."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
+
+from nccl_slurm.parse import nccl, slurmtext, torch, xid
+from nccl_slurm.parse.patterns import Row, Rows
+from nccl_slurm.parse.prefix import MAX_RANK
+
+__all__ = ["Finding", "find", "host_name"]
+
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}\Z")
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}\Z")
+
+#: Each changes ``data`` in place and returns the role and the hint, which may depend on what the line says.
+_REFINE: Mapping[str, Callable[[Row, Any, str, Rows], tuple[str, str | None]]] = {
+    "kernel": xid.refine,
+    "nccl": nccl.refine,
+    "slurm": slurmtext.refine,
+    "torch": torch.refine,
+}
+
+
+class Finding(NamedTuple):
+    kind: str
+    producer: str
+    role: str
+    hint: str | None
+    data: Mapping[str, Any]
+    rank: int | None = None  # global, by the message's own word
+    host: str | None = None
+    distinct: tuple[Any, ...] = ()
+
+
+def find(text: str, rows: Rows, numbers: Sequence[int] | None = None) -> Finding | None:
+    """``numbers``: rows to try, as a scan chose them; None tries all. ``text`` is without labels (see `prefix`)."""
+    match = rows.find(text) if numbers is None else rows.match(text, numbers)
+    if match is None:
+        return None
+    row, data = match
+    rank = _rank(data)
+    if isinstance(data.get("missing"), (str, int)):
+        data["missing"] = [int(one) for one in re.findall(r"\d{1,8}", str(data["missing"]))]
+    refine = _REFINE.get(row.producer)
+    role, hint = refine(row, data, text, rows) if refine else (row.role, row.hint)
+    host = host_name(data.get("node"))
+    return Finding(row.id, row.producer, role, hint, data, rank, host, tuple(data.get(key) for key in row.distinct))
+
+
+def host_name(value: Any) -> str | None:
+    """A host's name, or None: addresses and anything that the node record's schema refuses are no names."""
+    if not isinstance(value, str) or not _HOST.match(value) or _ADDRESS.match(value):
+        return None
+    return value
+
+
+def _rank(data: dict[str, Any]) -> int | None:
+    for key in ("global_rank", "global_rank_2"):
+        value = data.pop(key, None)
+        if isinstance(value, int) and value <= MAX_RANK:
+            return value
+    return None
