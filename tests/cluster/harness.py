@@ -262,8 +262,8 @@ class Cluster(Client):
         for node in self.nodes:
             if not self.alive(f"slurmd.{node}"):
                 self.start_slurmd(node)
-        self.slurm("scancel", "--quiet", "--user=alice,bob,root", check=False)
-        time.sleep(0.2)
+        for user in (*scratch.USERS, "root"):
+            self.slurm("scancel", f"--user={user}")
         for node in self.nodes:
             if self.node_state(node) not in ("IDLE", "ALLOCATED", "MIXED", "IDLE+COMPLETING", "COMPLETING"):
                 self.slurm("scontrol", "update", f"nodename={node}", "state=resume", check=False)

@@ -149,6 +149,8 @@ class Processes:
             wait_until(self._kill_rest, 10.0)
         for path in (self.scratch / "pid").glob("*.pid"):
             path.unlink()
+        for child in self._children.values():
+            child.wait(5)  # dead already: this only reaps it
         self._children.clear()
 
     def _kill_rest(self) -> bool:
