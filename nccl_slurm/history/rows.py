@@ -1,4 +1,4 @@
-"""What the store gives back: small frozen rows. Times are seconds since 1970 UTC."""
+"""What the store gives back: one small frozen class a table. Times are seconds since 1970 UTC."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nccl_slurm.model import Job, Step
-from nccl_slurm.scheduler.client import Accounted
 
-__all__ = ["CommentRow", "NodeEventRow", "NoteRow", "RecordRow", "ReportRow", "RunRow"]
+__all__ = ["CommentRow", "NodeEventRow", "NodeSeen", "Note", "RecordRow", "ReportRow", "RunRow"]
 
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run of one job; key: (cluster, raw_id, run).
+    """One run of one job: all that was known of it, live and from accounting.
 
-    ``status``: open (runs), settling (ended, waits for records), final. ``disposition``: open, diagnose, record, ignore
-    (docs/jobs.md) with ``why``. ``log_paths``: where the batch script says that its steps write; ``*`` stands for what
-    differs by rank or node. ``live_reason`` is slurmctld's Reason, which accounting forgets.
+    ``status``: pending | settling | live | final, as in the report; a run is *open* until it is final.
+    ``disposition``: diagnose | record | ignore, None while it runs. ``comment`` is the user's own, as last seen live.
+    ``log_paths`` are folders and files that the batch script names; ``live_reason`` is slurmctld's, which accounting
+    does not keep.
     """
 
     cluster: str
@@ -40,20 +40,30 @@ class RunRow:
     failed_node: str | None = None
     cancelled_by: str | None = None
     steps: Sequence[Step] = ()
+    status: str = "pending"
+    disposition: str | None = None
     stdout: str | None = None
     stderr: str | None = None
     workdir: str | None = None
     log_paths: Sequence[str] = ()
+    comment: str | None = None
     live_reason: str | None = None
-    status: str = "open"
-    disposition: str = "open"
-    why: str = ""
 
-    @property
-    def key(self) -> tuple[str, int, int]:
-        return self.cluster, self.raw_id, self.run
+    def with_live(self, live: RunRow) -> RunRow:
+        """This run with what slurmctld says now; what accounting said, status and disposition stay."""
+        return replace(
+            self,
+            nodes=live.nodes,
+            stdout=live.stdout or self.stdout,
+            stderr=live.stderr or self.stderr,
+            workdir=live.workdir or self.workdir,
+            log_paths=live.log_paths or self.log_paths,
+            comment=self.comment if live.comment is None else live.comment,
+            live_reason=live.live_reason or self.live_reason,
+            gpus=self.gpus if live.gpus is None else live.gpus,
+        )
 
-    def job(self) -> Job:
+    def as_job(self) -> Job:
         return Job(
             id=self.id,
             raw_id=self.raw_id,
@@ -77,53 +87,14 @@ class RunRow:
             cancelled_by=self.cancelled_by,
         )
 
-    def with_live(self, live: RunRow) -> RunRow:
-        """What slurmctld alone tells, taken from ``live``; what is known already stays where ``live`` has nothing."""
-        return replace(
-            self,
-            nodes=live.nodes,
-            stdout=live.stdout or self.stdout,
-            stderr=live.stderr or self.stderr,
-            workdir=live.workdir or self.workdir,
-            log_paths=live.log_paths or self.log_paths,
-            live_reason=live.live_reason,
-            gpus=self.gpus if live.gpus is None else live.gpus,
-        )
-
-    @classmethod
-    def of_accounted(cls, record: Accounted, run: int, before: RunRow | None) -> RunRow:
-        """Accounting's word, with what only slurmctld told kept from ``before``."""
-        row = cls(
-            cluster=record.cluster,
-            raw_id=record.raw_id,
-            run=run,
-            id=record.id,
-            user=record.user,
-            uid=record.uid,
-            name=record.name,
-            partition=record.partition,
-            state=record.state,
-            exit=record.exit,
-            derived_exit=record.derived_exit,
-            nodes=tuple(record.nodes),
-            submit=record.submit,
-            start=record.start,
-            end=record.end,
-            gpus=record.gpus,
-            failed_node=record.failed_node,
-            cancelled_by=record.cancelled_by,
-            steps=tuple(record.steps),
-        )
-        if before is None:
-            return row
-        nodes = tuple(dict.fromkeys([*before.nodes, *record.nodes]))
-        return replace(row.with_live(before), nodes=nodes, status=before.status, disposition=before.disposition)
-
 
 @dataclass(frozen=True)
 class RecordRow:
-    """A node record that was believed. ``late``: it came after the run was final."""
+    """One node's record of one run (schema ``node-record/1``). ``late``: it came after the run was final."""
 
+    cluster: str
+    raw_id: int
+    run: int
     node: str
     received: float
     sha256: str
@@ -133,7 +104,10 @@ class RecordRow:
 
 @dataclass(frozen=True)
 class NodeEventRow:
-    """An edge of a node's state. ``state`` without its share of work: ``UP+DRAIN``, ``DOWN+NOT_RESPONDING``."""
+    """One edge: from ``time`` on the node is in ``state`` (base and flags joined by ``+``).
+
+    ``identity`` is the machine's, where the source knows it. ``source``: poll | slurmdbd | record.
+    """
 
     node: str
     time: float
@@ -146,36 +120,51 @@ class NodeEventRow:
 
 @dataclass(frozen=True)
 class ReportRow:
-    """``revision`` counts from 1; a late record makes a new one."""
+    """``revision`` counts from 1 for each run; a late record makes a new one."""
 
-    key: tuple[str, int, int]
+    cluster: str
+    raw_id: int
+    run: int
     revision: int
-    made: float
+    at: float
     report: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class CommentRow:
-    """The line for a run's comment on its way. ``state``: queued, written, verified, given-up."""
+    """The text that one run's job is to carry. ``state``: queued | written | verified | given-up.
+
+    ``field`` is where it was written last. ``id`` and ``end`` are those of the run.
+    """
 
     cluster: str
     raw_id: int
     run: int
     id: str
+    end: float | None
     text: str
-    end: float | None = None
-    state: str = "queued"
-    field: str = ""
-    tries: int = 0
-    why: str = ""
+    field: str
+    state: str
+    tries: int
+    next_try: float
+    why: str
 
 
 @dataclass(frozen=True)
-class NoteRow:
-    """Something for ``nccl-slurm status``: quarantined files, comments that could not be written, Slurm out of reach."""
+class NodeSeen:
+    """A node by its runs: ``diagnosed`` of its ``runs`` ended badly; the last one ended (or began) at ``last``."""
+
+    node: str
+    runs: int
+    diagnosed: int
+    last: float | None
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something for ``nccl-slurm status``, such as a quarantined file; ``count`` times, last at ``at``."""
 
     kind: str
     text: str
-    first: float
-    last: float
+    at: float
     count: int

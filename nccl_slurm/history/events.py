@@ -1,0 +1,105 @@
+"""Edges of node states, and notes for ``nccl-slurm status``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Row, delete, func, insert, select, update
+
+from nccl_slurm.history.database import Database, fitting
+from nccl_slurm.history.rows import NodeEventRow, Note
+from nccl_slurm.history.schema import node_events, notes
+
+__all__ = ["NOTES_KEPT", "Events"]
+
+#: Notes kept of each kind; older ones go.
+NOTES_KEPT = 200
+
+#: SQLite takes 32,766 values in one statement.
+_CHUNK = 2000
+
+
+class Events(Database):
+    def add_node_events(self, events: Iterable[NodeEventRow]) -> int:
+        """Store edges; those that are there already are left out. Returns how many were new."""
+        rows = {_digest(event): event for event in events}
+        if not rows:
+            return 0
+        with self._writing() as connection:
+            known: set[str] = set()
+            for chunk in _chunks(list(rows)):
+                known.update(connection.scalars(select(node_events.c.digest).where(node_events.c.digest.in_(chunk))))
+            new = [{**asdict(event), "digest": digest} for digest, event in rows.items() if digest not in known]
+            if new:
+                connection.execute(insert(node_events), [fitting(node_events, row) for row in new])
+        return len(new)
+
+    def node_events(
+        self, nodes: Sequence[str] | None = None, since: float | None = None, until: float | None = None
+    ) -> tuple[NodeEventRow, ...]:
+        """Edges inside the window, of these nodes or of all, oldest first."""
+        query = select(node_events)
+        if since is not None:
+            query = query.where(node_events.c.time >= since)
+        if until is not None:
+            query = query.where(node_events.c.time <= until)
+        pieces = [query] if nodes is None else [query.where(node_events.c.node.in_(chunk)) for chunk in _chunks(nodes)]
+        with self._reading() as connection:
+            found = [row for piece in pieces for row in connection.execute(piece)]
+        return tuple(map(_event, sorted(found, key=lambda row: (row.time, row.number))))
+
+    def last_node_events(
+        self, nodes: Sequence[str] | None = None, until: float | None = None
+    ) -> tuple[NodeEventRow, ...]:
+        """The newest edge of each node (up to ``until``): the state it is, or was, in. By node name."""
+        inside = select(node_events) if until is None else select(node_events).where(node_events.c.time <= until)
+        rank = func.row_number().over(
+            partition_by=inside.selected_columns.node,
+            order_by=(inside.selected_columns.time.desc(), inside.selected_columns.number.desc()),
+        )
+        ranked = inside.add_columns(rank.label("age")).subquery()
+        query = select(ranked).where(ranked.c.age == 1).order_by(ranked.c.node)
+        pieces = [query] if nodes is None else [query.where(ranked.c.node.in_(chunk)) for chunk in _chunks(nodes)]
+        with self._reading() as connection:
+            return tuple(_event(row) for piece in pieces for row in connection.execute(piece))
+
+    def note(self, kind: str, text: str, at: float) -> None:
+        """Remember something for ``status``; equal ones are counted, and `NOTES_KEPT` of a kind are kept."""
+        values = fitting(notes, {"kind": kind, "text": text, "at": at, "count": 1})
+        same = (notes.c.kind == values["kind"], notes.c.text == values["text"])
+        with self._writing() as connection:
+            again = update(notes).where(*same).values(at=at, count=notes.c.count + 1)
+            if connection.execute(again).rowcount:
+                return
+            connection.execute(insert(notes).values(values))
+            newest = select(notes.c.number).where(notes.c.kind == values["kind"])
+            newest = newest.order_by(notes.c.at.desc(), notes.c.number.desc()).offset(NOTES_KEPT).limit(_CHUNK)
+            old = connection.scalars(newest).all()
+            if old:
+                connection.execute(delete(notes).where(notes.c.number.in_(old)))
+
+    def notes(self, kind: str | None = None, since: float | None = None) -> tuple[Note, ...]:
+        """Newest first."""
+        query = select(notes).order_by(notes.c.at.desc(), notes.c.number.desc())
+        if kind is not None:
+            query = query.where(notes.c.kind == kind)
+        if since is not None:
+            query = query.where(notes.c.at >= since)
+        with self._reading() as connection:
+            return tuple(Note(row.kind, row.text, row.at, row._mapping["count"]) for row in connection.execute(query))
+
+
+def _digest(event: NodeEventRow) -> str:
+    return hashlib.sha256(json.dumps(asdict(event), sort_keys=True).encode("ascii")).hexdigest()
+
+
+def _event(row: Row[Any]) -> NodeEventRow:
+    return NodeEventRow(row.node, row.time, row.state, row.reason, row.reason_by, row.source, row.identity)
+
+
+def _chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (items[at : at + _CHUNK] for at in range(0, len(items), _CHUNK))

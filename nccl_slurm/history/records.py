@@ -1,0 +1,78 @@
+"""Node records and reports: JSON documents of a run, compressed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import func, insert, select
+
+from nccl_slurm.history.database import Database, fitting, packed, unpacked
+from nccl_slurm.history.rows import RecordRow, ReportRow
+from nccl_slurm.history.runs import of_run
+from nccl_slurm.history.schema import node_records, reports
+
+__all__ = ["Records"]
+
+
+class Records(Database):
+    def add_record(
+        self, cluster: str, raw_id: int, run: int, record: Mapping[str, Any], *, received: float, late: bool = False
+    ) -> bool:
+        """Store a node record (valid by its schema). False where this very record is there already."""
+        data = packed(record)
+        digest = hashlib.sha256(data).hexdigest()
+        values = {"cluster": cluster, "raw_id": raw_id, "run": run, "node": record["node"], "sha256": digest}
+        rest = {"received": received, "written": record["written"], "late": late, "record": data}
+        same = (of_run(node_records, cluster, raw_id, run), node_records.c.node == record["node"])
+        with self._writing() as connection:
+            if connection.scalar(select(node_records.c.run).where(*same, node_records.c.sha256 == digest)) is not None:
+                return False
+            connection.execute(insert(node_records).values(fitting(node_records, {**values, **rest})))
+        return True
+
+    def records(self, cluster: str, raw_id: int, run: int) -> tuple[RecordRow, ...]:
+        """One a node, the newest by the node's own stamp; by node name."""
+        query = select(node_records).where(of_run(node_records, cluster, raw_id, run))
+        order = (node_records.c.node, node_records.c.written, node_records.c.received)
+        with self._reading() as connection:
+            found = [dict(row._mapping) for row in connection.execute(query.order_by(*order))]
+        newest = {row["node"]: row for row in found}
+        for row in newest.values():
+            del row["written"]
+            row["record"] = unpacked(row["record"])
+        return tuple(RecordRow(**row) for row in newest.values())
+
+    def record_nodes(self, cluster: str, raw_id: int, run: int) -> frozenset[str]:
+        """Nodes whose record is there; does not read the records."""
+        query = select(node_records.c.node).where(of_run(node_records, cluster, raw_id, run))
+        with self._reading() as connection:
+            return frozenset(connection.scalars(query))
+
+    def save_report(self, cluster: str, raw_id: int, run: int, report: Mapping[str, Any], at: float) -> int:
+        """The revision: a new one, or the newest where that is equal."""
+        data = packed(report)
+        newest = select(func.max(reports.c.revision)).where(of_run(reports, cluster, raw_id, run))
+        with self._writing() as connection:
+            revision = connection.scalar(newest) or 0
+            there = select(reports.c.report).where(
+                of_run(reports, cluster, raw_id, run), reports.c.revision == revision
+            )
+            if connection.scalar(there) == data:
+                return revision
+            values = {"cluster": cluster, "raw_id": raw_id, "run": run, "revision": revision + 1}
+            connection.execute(insert(reports).values(**fitting(reports, values), at=at, report=data))
+        return revision + 1
+
+    def report(self, cluster: str, raw_id: int, run: int, revision: int | None = None) -> ReportRow | None:
+        """The newest revision, or the one asked for."""
+        query = select(reports).where(of_run(reports, cluster, raw_id, run))
+        if revision is not None:
+            query = query.where(reports.c.revision == revision)
+        with self._reading() as connection:
+            found = connection.execute(query.order_by(reports.c.revision.desc()).limit(1)).first()
+        if found is None:
+            return None
+        values = dict(found._mapping)
+        return ReportRow(**{**values, "report": unpacked(values["report"])})

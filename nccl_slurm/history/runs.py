@@ -1,0 +1,126 @@
+"""Runs: stored, found again by what users type, listed, counted a node."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, case, delete, func, insert, or_, select, update
+
+from nccl_slurm.history.database import Database, fitting
+from nccl_slurm.history.rows import NodeSeen, RunRow
+from nccl_slurm.history.schema import run_nodes, runs
+from nccl_slurm.model import Step
+
+__all__ = ["Runs", "of_run"]
+
+_LISTS = ("nodes", "steps", "log_paths")
+
+
+class Runs(Database):
+    def upsert_run(self, row: RunRow) -> None:
+        """Insert the run, or replace all that is stored of it."""
+        key = (row.cluster, row.raw_id, row.run)
+        values = fitting(runs, _values(row))
+        with self._writing() as connection:
+            if not connection.execute(update(runs).where(of_run(runs, *key)).values(values)).rowcount:
+                connection.execute(insert(runs).values(values))
+            _keep_nodes(connection, key, row.nodes)
+
+    def run(self, cluster: str, raw_id: int, run: int) -> RunRow | None:
+        return next(iter(self._runs(of_run(runs, cluster, raw_id, run))), None)
+
+    def runs_of_raw(self, cluster: str, raw_id: int) -> tuple[RunRow, ...]:
+        """All runs of one raw job id, oldest first."""
+        return self._runs(runs.c.cluster == cluster, runs.c.raw_id == raw_id)
+
+    def runs_of(self, job_id: str) -> tuple[RunRow, ...]:
+        """Runs of a job id as users type it, oldest first.
+
+        ``42`` of an array or of a heterogeneous job is no single job: the runs of all its parts.
+        """
+        exact = self._runs(runs.c.id == job_id)
+        if exact or not re.fullmatch(r"[0-9]{1,10}", job_id, re.ASCII):
+            return exact
+        parts = (runs.c.id.startswith(job_id + sign, autoescape=True) for sign in "_+")
+        return self._runs(or_(runs.c.raw_id == int(job_id), *parts))
+
+    def open_runs(self) -> tuple[RunRow, ...]:
+        """Runs that are not final, oldest first."""
+        return self._runs(runs.c.status != "final")
+
+    def list_runs(
+        self,
+        *,
+        failed: bool = False,
+        since: float | None = None,
+        until: float | None = None,
+        node: str | None = None,
+        user: str | None = None,
+        limit: int = 100,
+    ) -> tuple[RunRow, ...]:
+        """Newest first. ``failed``: those that are diagnosed. The window holds runs that touch it."""
+        where: list[ColumnElement[bool]] = []
+        if failed:
+            where.append(runs.c.disposition == "diagnose")
+        if since is not None:
+            where.append(or_(runs.c.end.is_(None), runs.c.end >= since))
+        if until is not None:
+            where.append(or_(runs.c.start.is_(None), runs.c.start <= until))
+        if node is not None:
+            where.append(select(run_nodes.c.node).where(_same_run(), run_nodes.c.node == node).exists())
+        if user is not None:
+            where.append(runs.c.user == user)
+        query = select(runs).where(*where).order_by(runs.c.start.desc(), runs.c.raw_id.desc(), runs.c.run.desc())
+        with self._reading() as connection:
+            return tuple(map(_row, connection.execute(query.limit(limit))))
+
+    def nodes_seen(self) -> tuple[NodeSeen, ...]:
+        """Every node that a stored run had, by name."""
+        bad = func.sum(case((runs.c.disposition == "diagnose", 1), else_=0))
+        last = func.max(func.coalesce(runs.c.end, runs.c.start))
+        query = select(run_nodes.c.node, func.count(), bad, last).join(runs, _same_run())
+        with self._reading() as connection:
+            found = connection.execute(query.group_by(run_nodes.c.node).order_by(run_nodes.c.node)).all()
+        return tuple(NodeSeen(node, int(count), int(diagnosed or 0), at) for node, count, diagnosed, at in found)
+
+    def _runs(self, *where: ColumnElement[bool]) -> tuple[RunRow, ...]:
+        query = select(runs).where(*where).order_by(runs.c.start, runs.c.raw_id, runs.c.run)
+        with self._reading() as connection:
+            return tuple(map(_row, connection.execute(query)))
+
+
+def of_run(table: Table, cluster: Any, raw_id: Any, run: Any) -> ColumnElement[bool]:
+    """Rows of one run; the key is of values or of columns."""
+    return and_(table.c.cluster == cluster, table.c.raw_id == raw_id, table.c.run == run)
+
+
+def _same_run() -> ColumnElement[bool]:
+    return of_run(run_nodes, runs.c.cluster, runs.c.raw_id, runs.c.run)
+
+
+def _keep_nodes(connection: Connection, key: tuple[str, int, int], nodes: Iterable[str]) -> None:
+    wanted = set(nodes)
+    stored = set(connection.scalars(select(run_nodes.c.node).where(of_run(run_nodes, *key))))
+    if stored - wanted:
+        gone = run_nodes.c.node.in_(sorted(stored - wanted))
+        connection.execute(delete(run_nodes).where(of_run(run_nodes, *key), gone))
+    if wanted - stored:
+        names = ("cluster", "raw_id", "run")
+        rows = [{**dict(zip(names, key, strict=True)), "node": node} for node in sorted(wanted - stored)]
+        connection.execute(insert(run_nodes), [fitting(run_nodes, row) for row in rows])
+
+
+def _values(row: RunRow) -> dict[str, Any]:
+    values = asdict(row)
+    return {**values, **{name: json.dumps(list(values[name])) for name in _LISTS}}
+
+
+def _row(found: Row[Any]) -> RunRow:
+    values = dict(found._mapping)
+    lists: dict[str, Sequence[Any]] = {name: json.loads(values.pop(name)) for name in _LISTS}
+    steps = tuple(Step(**{**step, "nodes": tuple(step["nodes"])}) for step in lists["steps"])
+    return RunRow(**values, nodes=tuple(lists["nodes"]), log_paths=tuple(lists["log_paths"]), steps=steps)

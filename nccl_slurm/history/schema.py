@@ -1,0 +1,193 @@
+"""Tables and their versions. A change of a table needs a new version and a migration: a test compares with version 1.
+
+SQLite and MariaDB both: names are compared byte by byte (MariaDB's default would take ``N1`` for ``n1``), Text and
+LargeBinary have a length (MariaDB's shortest BLOB ends at 64 KiB), times are DOUBLE (its FLOAT loses seconds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    inspect,
+    select,
+    update,
+)
+
+from nccl_slurm.errors import StoreError, StoreTooNew
+
+__all__ = [
+    "MIGRATIONS",
+    "Migration",
+    "comments",
+    "meta",
+    "metadata",
+    "node_events",
+    "node_records",
+    "notes",
+    "prepare",
+    "reports",
+    "run_nodes",
+    "runs",
+    "version_of",
+]
+
+Migration = Callable[[Connection], None]
+
+#: ``MIGRATIONS[n]`` makes version n + 2 out of version n + 1. MariaDB commits each change of a table by itself, so a
+#: step that died half-way runs again: each must bear that.
+MIGRATIONS: tuple[Migration, ...] = ()
+
+_LONG = 2**24 - 1
+
+metadata = MetaData()
+
+
+def _table(name: str, *parts: Column[object] | UniqueConstraint | Index) -> Table:
+    return Table(name, metadata, *parts, mysql_engine="InnoDB", mysql_charset="utf8mb4", mysql_collate="utf8mb4_bin")
+
+
+def _run_key() -> list[Column[object]]:
+    return [
+        Column("cluster", String(64), primary_key=True),
+        Column("raw_id", BigInteger, primary_key=True, autoincrement=False),
+        Column("run", Integer, primary_key=True, autoincrement=False),
+    ]
+
+
+meta = _table("meta", Column("name", String(40), primary_key=True), Column("value", Integer, nullable=False))
+
+runs = _table(
+    "runs",
+    *_run_key(),
+    Column("id", String(64), nullable=False),
+    Column("user", String(255)),
+    Column("uid", BigInteger),
+    Column("name", Text(_LONG)),
+    Column("partition", String(255)),
+    Column("state", String(40)),
+    Column("exit", String(40)),
+    Column("derived_exit", String(40)),
+    Column("nodes", Text(_LONG), nullable=False),
+    Column("submit", Double),
+    Column("start", Double),
+    Column("end", Double),
+    Column("gpus", Integer),
+    Column("failed_node", String(255)),
+    Column("cancelled_by", String(40)),
+    Column("steps", Text(_LONG), nullable=False),
+    Column("status", String(20), nullable=False),
+    Column("disposition", String(20)),
+    Column("stdout", Text(_LONG)),
+    Column("stderr", Text(_LONG)),
+    Column("workdir", Text(_LONG)),
+    Column("log_paths", Text(_LONG), nullable=False),
+    Column("comment", Text(_LONG)),
+    Column("live_reason", String(255)),
+    Index("runs_id", "id"),
+    Index("runs_status", "status"),
+    Index("runs_start", "start"),
+    Index("runs_user", "user"),
+)
+
+#: The nodes of ``runs.nodes``, to find a node's runs.
+run_nodes = _table(
+    "run_nodes", *_run_key(), Column("node", String(255), primary_key=True), Index("run_nodes_node", "node")
+)
+
+node_records = _table(
+    "node_records",
+    *_run_key(),
+    Column("node", String(255), primary_key=True),
+    Column("sha256", String(64), primary_key=True),
+    Column("received", Double, nullable=False),
+    Column("written", Double, nullable=False),
+    Column("late", Boolean, nullable=False),
+    Column("record", LargeBinary(_LONG), nullable=False),
+)
+
+node_events = _table(
+    "node_events",
+    Column("number", Integer, primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("node", String(255), nullable=False),
+    Column("time", Double, nullable=False),
+    Column("state", String(255), nullable=False),
+    Column("reason", Text(_LONG)),
+    Column("reason_by", String(255)),
+    Column("source", String(40), nullable=False),
+    Column("identity", String(255)),
+    UniqueConstraint("digest", name="node_events_digest"),
+    Index("node_events_node_time", "node", "time"),
+)
+
+reports = _table(
+    "reports",
+    *_run_key(),
+    Column("revision", Integer, primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    Column("report", LargeBinary(_LONG), nullable=False),
+)
+
+comments = _table(
+    "comments",
+    *_run_key(),
+    Column("text", Text(_LONG), nullable=False),
+    Column("field", String(20), nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("next_try", Double, nullable=False),
+    Column("why", Text(_LONG), nullable=False),
+    Index("comments_state_next_try", "state", "next_try"),
+)
+
+notes = _table(
+    "notes",
+    Column("number", Integer, primary_key=True),
+    Column("kind", String(40), nullable=False),
+    Column("text", String(500), nullable=False),
+    Column("at", Double, nullable=False),
+    Column("count", Integer, nullable=False),
+    Index("notes_kind_at", "kind", "at"),
+)
+
+
+def version_of(connection: Connection) -> int:
+    """0 for an empty database."""
+    if not inspect(connection).has_table(meta.name):
+        return 0
+    return connection.scalar(select(meta.c.value).where(meta.c.name == "schema_version")) or 0
+
+
+def prepare(connection: Connection, where: str, migrations: Sequence[Migration], *, read_only: bool) -> None:
+    """Bring the database to the version that this code knows, all in the caller's transaction."""
+    known = len(migrations) + 1
+    found = version_of(connection)
+    if found > known:
+        raise StoreTooNew(
+            f"{where} was written by a newer nccl-slurm (schema {found}, this one knows {known}); "
+            "upgrade nccl-slurm on this host"
+        )
+    if found < known and read_only:
+        old = "is empty" if found == 0 else f"has schema {found}, this nccl-slurm needs {known}"
+        raise StoreError(f"{where} {old}; start the daemon of this version once")
+    if found == 0:
+        metadata.create_all(connection)
+        connection.execute(meta.insert().values(name="schema_version", value=known))
+    elif found < known:
+        for migrate in migrations[found - 1 :]:
+            migrate(connection)
+        connection.execute(update(meta).where(meta.c.name == "schema_version").values(value=known))

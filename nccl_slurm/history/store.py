@@ -1,0 +1,24 @@
+"""The store: all that the daemon remembers. Each public method that writes is one transaction; none takes SQL.
+
+Text from jobs goes in as bound values and comes out as it was, but for what no database takes: lone surrogates (bytes
+that were not UTF-8) come back as U+FFFD, and text beyond a column's length is cut.
+"""
+
+from __future__ import annotations
+
+from nccl_slurm.history.comments import Comments
+from nccl_slurm.history.events import Events
+from nccl_slurm.history.records import Records
+from nccl_slurm.history.runs import Runs
+
+__all__ = ["Store"]
+
+
+class Store(Runs, Records, Events, Comments):
+    """``with Store.open(url) as store``. Methods raise StoreError (StoreBusy, StoreTooNew) and nothing else."""
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
