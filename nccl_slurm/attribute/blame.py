@@ -15,7 +15,7 @@ from nccl_slurm.attribute.finding import Finding
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Evidence, Verdict
 
-__all__ = ["RULES", "attribute"]
+__all__ = ["LEFT", "RULES", "attribute"]
 
 _Rule = Callable[[Scene], Finding | None]
 
@@ -32,11 +32,10 @@ RULES: tuple[_Rule, ...] = (
     shared_cause.find,
     shared_cause.anonymous,
     endings.find,
-    hang.hung,
-    hang.lost_peers,
-    hang.reacted,
-    hang.calm,
 )
+#: What is left where no rule found anything; the first one only.
+LEFT: tuple[_Rule, ...] = (hang.hung, hang.lost_peers, hang.reacted, hang.calm)
+_FOLLOW_AN_END = frozenset({"hang.lost-peers", "hang.consequences", "calm.completed", "calm.noise"})
 _NOTHING = Finding("nothing", "unknown", "possible", "Nothing that was observed explains how the run ended.")
 
 
@@ -44,8 +43,9 @@ def attribute(evidence: Evidence) -> Verdict:
     """Never raises on any evidence; names only ranks and hosts of the run."""
     scene = Scene(evidence)
     findings = [found for found in (rule(scene) for rule in RULES) if found]
+    findings += [found for found in (rule(scene) for rule in LEFT) if found][:1]
     main = _chosen(scene, findings)
-    others = [found for found in findings if found is not main and found.rule != main.rule]
+    others = [found for found in findings if found.rule != main.rule and not found.rule.startswith(("hang", "calm"))]
     culprits = tuple(_allowed(scene, main.culprits))
     return Verdict(
         failure_class=main.failure_class,
@@ -107,12 +107,16 @@ def _is_plain_exception(found: Finding) -> bool:
 
 
 def _before_the_end(scene: Scene, findings: Sequence[Finding]) -> Finding:
-    """The run was ended from outside: only what is known to come before that counts."""
+    """The run was ended from outside: only what is known to come before that counts.
+
+    Lost peers don't: ranks of a cancelled job lose one another within milliseconds of the line that says so.
+    """
     end = next((found for found in findings if found.rule == "slurm.ended"), _NOTHING)
     for found in findings:
-        if found is end:
+        if found is end or found.rule in _FOLLOW_AN_END:
             continue
-        facts = [fact for fact in scene.facts if fact.id in set(found.facts)]
+        cited = {fact for suspect in found.suspects for fact in suspect.evidence} or set(found.facts)
+        facts = [fact for fact in scene.facts if fact.id in cited]
         if facts and not endings.may_be_caused_by_end(scene, facts):
             return found
     return end

@@ -29,7 +29,7 @@ _OWN_SIGNALS = frozenset({-11, -7, -4, -8})
 #: Two failures closer than this are not ordered by clocks: torch's and Slurm's tables have whole seconds.
 MARGIN_S = 2.0
 
-_ATTEMPT = re.compile(r"(?:^|/)attempt_(\d{1,6})/")
+_ATTEMPT = re.compile(r"^(.{0,4096}?)attempt_(\d{1,6})/")
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class Death:
 
 
 def find(scene: Scene) -> Finding | None:
-    own = deaths(scene)
-    own = [death for death in own if not death.weak] or own
+    everyone = deaths(scene)
+    own = _first_attempts([death for death in everyone if not death.weak] or everyone)
     if not own:
         return None
     first = own[0] if len(own) == 1 else _earliest(own)
     if first is None:
         return _several(scene, own)
-    proven = _excludes_others(scene, first, own)
+    proven = _excludes_others(scene, first, everyone)
     return Finding(
         rule="first-failure.only" if len(own) == 1 else "first-failure.earliest",
         failure_class=first.failure_class,
@@ -96,9 +96,18 @@ def _earliest(own: Sequence[Death]) -> Death | None:
     return first if gap > MARGIN_S + first.uncertainty_s + second.uncertainty_s else None
 
 
-def _excludes_others(scene: Scene, first: Death, own: Sequence[Death]) -> bool:
+def _first_attempts(own: Sequence[Death]) -> list[Death]:
+    """Without those of a later attempt. Numbers compare inside one agent's folder only: nodes count restarts apart."""
+    earliest: dict[str, int] = {}
+    for death in own:
+        folder, attempt = _attempt(death.facts[0]) if death.facts else ("", 0)
+        earliest[folder] = min(attempt, earliest.get(folder, attempt))
+    return [d for d in own if not d.facts or _attempt(d.facts[0])[1] == earliest[_attempt(d.facts[0])[0]]]
+
+
+def _excludes_others(scene: Scene, first: Death, everyone: Sequence[Death]) -> bool:
     """Every other rank's end is a consequence, a later failure or a good exit; or the cause can't come from others."""
-    later = {death.rank for death in own}
+    later = {death.rank for death in everyone if not death.weak}
     others = scene.expected - {first.rank}
     explained = all(rank in later or _is_explained(scene, rank) for rank in others)
     if first.intrinsic:
@@ -126,15 +135,17 @@ def _death(scene: Scene, rank: int) -> Death | None:
         return None
     if code < 0:
         return _by_signal(scene, rank, code)
-    return None if rank in scene.consequences else _by_exit(scene, rank, code)
+    spoke = any(fact.role in ("cause", "consequence") and fact.hint for fact in scene.said.get(rank, ()))
+    return None if spoke or rank in scene.consequences else _by_exit(scene, rank, code)
 
 
 def _own_causes(scene: Scene, rank: int) -> list[Fact]:
     """Causes of the earliest attempt that came before this rank began to wait and before the run was ended."""
-    said = [f for f in scene.said.get(rank, ()) if f.role == "cause" and f.hint in CLASSES_OF_A_RANK]
-    said = [f for f in said if f.trust == "job" and not _after_wait(scene, rank, f) and not endings.after_end(scene, f)]
-    first_attempt = min((_attempt(f) for f in said), default=0)
-    return [f for f in said if _attempt(f) == first_attempt]
+    words = (*scene.said.get(rank, ()), *scene.kernel_words(rank))
+    said = [f for f in words if f.role == "cause" and f.hint in CLASSES_OF_A_RANK]
+    said = [f for f in said if not _after_wait(scene, rank, f) and not endings.after_end(scene, f)]
+    first = min((_attempt(f)[1] for f in said), default=0)
+    return [f for f in said if _attempt(f)[1] == first]
 
 
 def _after_wait(scene: Scene, rank: int, cause: Fact) -> bool:
@@ -146,11 +157,10 @@ def _after_wait(scene: Scene, rank: int, cause: Fact) -> bool:
     return False
 
 
-def _attempt(fact: Fact) -> int:
-    """torchrun's restart number: of the fact, else of the folder that its file lies in."""
-    told = reading.number(fact.data, "attempt")
+def _attempt(fact: Fact) -> tuple[str, int]:
+    """(folder of the agent, its restart number), from the file's place; ``attempt_0`` where it tells none."""
     match = _ATTEMPT.search(fact.file or "")
-    return told if told is not None else int(match.group(1)) if match else 0
+    return (match.group(1), int(match.group(2))) if match else ("", 0)
 
 
 def _by_word(rank: int, causes: Sequence[Fact]) -> Death:
@@ -170,8 +180,8 @@ def _by_word(rank: int, causes: Sequence[Fact]) -> Death:
 
 
 def _by_signal(scene: Scene, rank: int, code: int) -> Death | None:
-    """SIGABRT beside a consequence is how a watchdog ends its process; SIGTERM is never a rank's own failure."""
-    if code == -15 or (code == -6 and rank in scene.consequences):
+    """SIGTERM is never a rank's own failure; SIGABRT is how watchdogs end all ranks of a hang, the culprit's too."""
+    if code == -15 or (code == -6 and (rank in scene.consequences or scene.waits)):
         return None
     facts = _exit_facts(scene, rank)
     action = {-9: "fix-config", -7: "fix-config"}.get(code)

@@ -76,7 +76,7 @@ def _unlike_timeouts(scene: Scene) -> Finding | None:
     at: dict[tuple[str, int], dict[int, Fact]] = defaultdict(dict)
     for rank, facts in scene.waits.items():
         for fact in facts:
-            seq, group = reading.number(fact.data, "seq"), fact.data.get("pg_guid")
+            seq, group = reading.number(fact.data, "seq"), fact.data.get("pg")
             if seq is not None and isinstance(group, str) and _operation(fact):
                 at[group, seq].setdefault(rank, fact)
     for (group, seq), by_rank in sorted(at.items()):

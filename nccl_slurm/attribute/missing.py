@@ -81,7 +81,7 @@ def _same_seq(scene: Scene) -> bool:
         for fact in facts:
             seq = reading.number(fact.data, "seq")
             if seq is not None:
-                seqs[fact.data.get("pg_guid")].add(seq)
+                seqs[fact.data.get("pg")].add(seq)
     return all(len(values) == 1 for values in seqs.values())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,8 +44,6 @@ OWN_ADAPTER = frozenset({"nccl.ib-fatal"})
 #: The line itself names the rank and a failure of its own data.
 INTRINSIC = frozenset({"framework.nan", "framework.mpi-exit"})
 MACHINE_PRODUCERS = frozenset({"kernel", "gpu"})
-#: ``keys: /default_pg/0//cpu//0/3``: the last number is the rank that did not write its key (measured with gloo).
-_KEY = re.compile(r"/cpu//\d{1,6}/(\d{1,7})\s*(?:,|$)")
 
 
 def is_wait(fact: Fact) -> bool:
@@ -70,9 +67,9 @@ def is_end_of_run(fact: Fact) -> bool:
 
 
 def missing_in_store(fact: Fact) -> int | None:
-    """The rank whose key never came."""
-    key = _KEY.search(str(fact.data.get("keys", "")))
-    return int(key.group(1)) if key and fact.kind in STORE_WAITS else None
+    """The rank whose key never came: ``keys: /default_pg/0//cpu//0/3`` waits for rank 3 (measured with gloo)."""
+    missing = numbers(fact.data.get("missing")) if fact.kind in STORE_WAITS else ()
+    return missing[0] if len(missing) == 1 else None
 
 
 def told_idle(fact: Fact) -> bool:

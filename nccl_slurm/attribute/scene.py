@@ -106,6 +106,18 @@ class Scene:
         """Rank → waits, lost peers and aborts: the marks of a rank that was not the first."""
         return _filtered(self.said, lambda fact: fact.role == "consequence" or reading.is_wait(fact))
 
+    def kernel_words(self, rank: int) -> list[Fact]:
+        """What the kernel says of the program on this rank's GPU (illegal access and the like, no hardware fault)."""
+        row = self.table.get(rank)
+        if row is None or row.gpu is None:
+            return []
+        return [f for f in self.app_faults if f.data.get("pci") == row.gpu and self.node(f.host) == self.host(rank)]
+
+    @cached_property
+    def app_faults(self) -> list[Fact]:
+        faults = (f for f in self.facts if f.trust == "root" and f.hint == "gpu-app-fault" and f.rank is None)
+        return [fact for fact in faults if self.node(fact.host) is not None]
+
     # --- how each rank ended
 
     @cached_property

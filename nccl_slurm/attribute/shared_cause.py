@@ -54,14 +54,17 @@ def find(scene: Scene) -> Finding | None:
 
 def anonymous(scene: Scene) -> Finding | None:
     """A cause of one rank (exception, device error) whose rank is not told."""
-    facts = [fact for fact in scene.facts if _is_nameless(fact) and not endings.after_end(scene, fact)]
-    if not facts or all(fact.trust == "root" for fact in facts):
+    facts = [fact for fact in scene.facts if _is_nameless(scene, fact) and not endings.after_end(scene, fact)]
+    if not facts:
         return None
     telling = [fact for fact in facts if fact.hint not in ("rank-exception", "process-signal")] or facts
     return _finding(scene, [f for f in telling if f.hint == telling[0].hint], "shared-cause.no-rank")
 
 
-def _is_nameless(fact: Fact) -> bool:
+def _is_nameless(scene: Scene, fact: Fact) -> bool:
+    """Machine faults and memory kills have rules of their own; root's word about another host is none about the run."""
+    if fact.producer in reading.MACHINE_PRODUCERS:
+        return fact in scene.app_faults
     return fact.role == "cause" and fact.rank is None and fact.hint in CLASSES_OF_A_RANK
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tabulate import tabulate
 
 from nccl_slurm.report import ranks as rank_table
-from nccl_slurm.report.hosts import fold
+from nccl_slurm.report.hosts import HOST, fold
 from nccl_slurm.report.visible import visible
 from nccl_slurm.report.words import detail, ending, happened, hosts_of, ranks_of
 
@@ -150,7 +150,8 @@ def _ranks(report: Mapping[str, Any], color: bool) -> str:
 
 def _around(report: Mapping[str, Any], color: bool) -> str:
     lines = [
-        f"network {visible(name)}: {len(ranks) or '?'} ranks" for name, ranks in (report["transport"] or {}).items()
+        f"network {visible(name)}{' (ranks ' + fold_numbers(ranks) + ')' if ranks else ''}"
+        for name, ranks in (report["transport"] or {}).items()
     ]
     for component, versions in (report["versions"] or {}).items():
         lines.append(f"{visible(component)} {', '.join(visible(version) for version in versions)}")
@@ -160,10 +161,13 @@ def _around(report: Mapping[str, Any], color: bool) -> str:
 
 
 def _gaps(report: Mapping[str, Any], color: bool) -> str:
-    grouped: dict[str, list[str]] = {}
+    """``record n1``, ``record n2`` with one reason become ``record n[1-2]``."""
+    grouped: dict[tuple[str, str], list[str]] = {}
     for gap in report["gaps"]:
-        grouped.setdefault(visible(gap["why"], _TEXT_MAX), []).append(gap["source"])
-    lines = [f"- {fold(sources)}: {why}" for why, sources in grouped.items()]
+        what, _, host = gap["source"].rpartition(" ")
+        what, host = (what, host) if what and HOST.match(host) else (gap["source"], "")
+        grouped.setdefault((visible(what, _TEXT_MAX), visible(gap["why"], _TEXT_MAX)), []).append(host)
+    lines = [f"- {what}{' ' + fold(hosts) if any(hosts) else ''}: {why}" for (what, why), hosts in grouped.items()]
     return _section("Not observed (and so not known to be healthy)", "\n".join(lines), color)
 
 

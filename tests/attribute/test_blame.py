@@ -1,0 +1,493 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from nccl_slurm.attribute.blame import attribute
+from nccl_slurm.model import Evidence, Gap, NodeView, Rank, Step, Verdict
+from tests.attribute.scenarios import (
+    HANG,
+    SCENARIOS,
+    agent_saw,
+    cancelled,
+    closing,
+    cuda,
+    detail,
+    evidence,
+    exception,
+    fact,
+    forced,
+    gloo_timeout,
+    job,
+    nodes,
+    peer_closed,
+    table,
+    task_exit,
+    told,
+    watchdog,
+    xid,
+)
+
+
+def culprits(verdict: Verdict) -> list[tuple[int | None, str | None]]:
+    return [(culprit.rank, culprit.host) for culprit in verdict.culprits]
+
+
+def suspects(verdict: Verdict) -> list[int | None]:
+    return [suspect.rank for suspect in verdict.suspects]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "failure_class", "named", "action"),
+    [
+        ("missing-rank", "collective-missing-rank", [(5, "n2")], "fix-code"),
+        ("exception", "rank-exception", [(2, "n2")], "fix-code"),
+        ("sigkill", "process-signal", [(2, "n2")], "fix-config"),
+        ("mismatch", "collective-mismatch", [(3, "n2")], "fix-code"),
+        ("node-fail", "gpu-hw-lost", [(3, "n2")], "reboot"),
+        ("cancelled", "preempt-cancel", [], "none"),
+        ("nothing-observed", "unknown", [], "unknown"),
+    ],
+)
+def test_scenarios(scenario: str, failure_class: str, named: list[tuple[int, str]], action: str) -> None:
+    verdict = attribute(SCENARIOS[scenario]())
+    assert (verdict.failure_class, culprits(verdict), verdict.action) == (failure_class, named, action)
+    assert verdict.determinable == bool(named)
+
+
+def test_nothing_at_all_names_nobody() -> None:
+    verdict = attribute(Evidence())
+    assert (verdict.failure_class, verdict.confidence) == ("unknown", "possible")
+    assert not verdict.culprits and not verdict.suspects and not verdict.inferences
+
+
+def test_gaps_turn_into_no_verdict() -> None:
+    verdict = attribute(evidence(gaps=[Gap("nvidia-smi", "not installed"), Gap("record n1", "missing")]))
+    assert (verdict.failure_class, culprits(verdict), suspects(verdict)) == ("unknown", [], [])
+
+
+# --- progress
+
+
+def hang(behind: dict[int, tuple[int, int]], world: int = 8, *, seen: int | None = None) -> Evidence:
+    counts = dict.fromkeys(range(world), (41, 40)) | behind
+    facts = [watchdog(rank, 41, pg="0") for rank in range(world) if rank not in behind]
+    return evidence(facts, table(world, progress=counts)[:seen], world=world)
+
+
+def test_enqueued_run_ahead_is_no_proof() -> None:
+    counts = {rank: (41 + 3 * rank, 40) for rank in range(8)}
+    facts = [watchdog(rank, 41, pg="0") for rank in range(8)]
+    verdict = attribute(evidence(facts, table(8, progress=counts), world=8))
+    assert (verdict.failure_class, culprits(verdict)) == ("collective-hang-unattributed", [])
+    assert not verdict.suspects
+
+
+def test_two_ranks_behind_by_their_own_count_are_both_proven() -> None:
+    assert culprits(attribute(hang({3: (40, 40), 6: (39, 39)}))) == [(3, "n1"), (6, "n2")]
+
+
+def test_a_silent_rank_beside_one_behind_leaves_it_unproven() -> None:
+    verdict = attribute(hang({3: (40, 40)}, seen=7))
+    silent = replace(
+        hang({3: (40, 40)}), ranks=table(8, progress=dict.fromkeys(range(7), (41, 40)) | {3: (40, 40)})[:7]
+    )
+    silent = replace(silent, facts=[f for f in silent.facts if f.rank != 7])
+    assert culprits(attribute(silent)) == []
+    assert suspects(attribute(silent)) == [3]
+    assert verdict.failure_class == "collective-missing-rank"
+
+
+def test_a_majority_behind_proves_nobody() -> None:
+    """One rank issued a collective too many: it waits, the others are the healthy ones."""
+    counts = {0: (41, 40)} | dict.fromkeys(range(1, 8), (40, 40))
+    verdict = attribute(evidence([watchdog(0, 41, pg="0")], table(8, progress=counts), world=8))
+    assert culprits(verdict) == [] and verdict.failure_class == "collective-hang-unattributed"
+
+
+def test_a_rank_that_waits_in_another_group_is_a_victim() -> None:
+    """Rank 3 is short in the default group because it waits for rank 7 in a pair group, where 7 is short."""
+    rows = table(8, progress=dict.fromkeys(range(8), (41, 40)) | {3: (40, 40), 7: (40, 40)})
+    rows[3] = replace(rows[3], progress={**rows[3].progress, "9": {"enqueued": 5, "completed": 4}})
+    rows[7] = replace(rows[7], progress={**rows[7].progress, "9": {"enqueued": 4, "completed": 4}})
+    facts = [watchdog(rank, 41, pg="0") for rank in range(8) if rank not in (3, 7)]
+    assert culprits(attribute(evidence(facts, rows, world=8))) == [(7, "n2")]
+
+
+def test_counts_of_different_groups_are_not_compared() -> None:
+    rows = table(4)
+    rows[0] = replace(rows[0], progress={"0": {"enqueued": 51, "completed": 51}})
+    rows[2] = replace(rows[2], progress={"17": {"enqueued": 900, "completed": 899}})
+    verdict = attribute(evidence([watchdog(2, 900, pg="17"), told(0, 2, 51, 51)], rows, world=4))
+    assert culprits(verdict) == []
+
+
+def test_dumps_without_any_timeout_prove_nobody() -> None:
+    """A cancelled healthy job: dumps were taken at slightly different moments."""
+    counts = dict.fromkeys(range(8), (41, 40)) | {5: (40, 40)}
+    assert culprits(attribute(evidence((), table(8, progress=counts), world=8))) == []
+
+
+# --- missing
+
+
+def gloo_hang(missing: int, *, exits: dict[int, int] | None = None, more: Iterable[int] = ()) -> Evidence:
+    facts = [gloo_timeout(rank) for rank in range(4) if rank != missing and rank not in tuple(more)]
+    ends = {rank: 1 for rank in range(4) if rank != missing} if exits is None else exits
+    return evidence([*facts, closing(31)], table(4, exits=ends), world=4)
+
+
+def test_gloo_hang_names_the_rank_that_its_agent_ended_without_a_timeout() -> None:
+    verdict = attribute(gloo_hang(3))
+    assert (verdict.failure_class, culprits(verdict)) == ("collective-missing-rank", [(3, "n2")])
+    assert attribute(gloo_hang(0, exits={0: -15, 1: 1, 2: 1, 3: 1})).culprits[0].rank == 0
+
+
+def test_two_silent_ranks_are_suspects() -> None:
+    verdict = attribute(gloo_hang(3, more=[2], exits={0: 1, 1: 1}))
+    assert culprits(verdict) == [] and suspects(verdict) == [2, 3]
+
+
+def test_silence_without_a_known_world_is_nothing() -> None:
+    verdict = attribute(replace(gloo_hang(3), world_size=None))
+    assert (verdict.failure_class, culprits(verdict), suspects(verdict)) == ("collective-hang-unattributed", [], [])
+
+
+def test_silence_without_any_own_end_is_a_suspicion() -> None:
+    quiet = replace(gloo_hang(3), facts=[f for f in gloo_hang(3).facts if f.kind != "elastic.closing"])
+    verdict = attribute(quiet)
+    assert culprits(verdict) == [] and suspects(verdict) == [3]
+
+
+def test_one_witness_is_not_enough() -> None:
+    facts = [gloo_timeout(0), closing(31)]
+    verdict = attribute(evidence(facts, table(2, exits={0: 1}), world=2))
+    assert culprits(verdict) == [] and suspects(verdict) == [1]
+
+
+def test_a_rank_that_finished_early_is_the_missing_one() -> None:
+    assert culprits(attribute(gloo_hang(1, exits={0: 1, 1: 0, 2: 1, 3: 1}))) == [(1, "n1")]
+
+
+def store_wait(rank: int, missing: int) -> object:
+    text = f"torch.distributed.DistStoreError: wait timeout after 12000ms, keys: /default_pg/0//cpu//0/{missing}"
+    return fact("torch.store-wait", text, hint="collective-missing-rank", rank=rank, data={"missing": [missing]})
+
+
+def test_store_key_needs_every_other_rank() -> None:
+    all_others = [store_wait(rank, 3) for rank in range(3)]
+    assert culprits(attribute(evidence(all_others, table(4), world=4))) == [(3, "n2")]  # type: ignore[arg-type]
+    two = attribute(evidence(all_others[:2], table(4), world=4))  # type: ignore[arg-type]
+    assert culprits(two) == [] and suspects(two) == [3]
+
+
+def barrier(missing: list[int]) -> list[object]:
+    text = f"[Rank 0]: Ranks {missing} failed to pass monitoredBarrier in 8000 ms"
+    first = fact("torch.barrier-failed", text, hint="collective-missing-rank", rank=0, data={"missing": missing})
+    reached = [
+        fact("torch.barrier-reached", "Rank reached monitoredBarrier", rank=rank, data={"group_rank": rank})
+        for rank in range(1, 4)
+        if rank not in missing
+    ]
+    return [first, *reached]
+
+
+def test_monitored_barrier_names_who_did_not_arrive_where_all_others_did() -> None:
+    assert culprits(attribute(evidence(barrier([2]), table(4), world=4))) == [(2, "n2")]  # type: ignore[arg-type]
+    alone = attribute(evidence(barrier([2])[:1], table(4), world=4))  # type: ignore[arg-type]
+    assert culprits(alone) == [] and suspects(alone) == [2]
+
+
+def test_monitored_barrier_may_name_those_that_wait_elsewhere() -> None:
+    waiting = [*barrier([1, 2]), gloo_timeout(1), gloo_timeout(2)]
+    assert culprits(attribute(evidence(waiting, table(4), world=4))) == []  # type: ignore[arg-type]
+
+
+def test_analyser_of_dumps_names_missing_ranks() -> None:
+    found = fact("flight-recorder.missing-ranks", "missing ranks: {1}", "cause", data={"missing": [1]})
+    assert culprits(attribute(evidence([found], table(4), world=4))) == [(1, "n1")]
+    assert culprits(attribute(evidence([found]))) == []
+
+
+# --- mismatch
+
+
+def test_detail_majority_ignores_the_odd_ones_own_word() -> None:
+    facts = [detail(0, 2), detail(1, 2), detail(2, 0), detail(3, 2)]
+    assert culprits(attribute(evidence(facts, table(4), world=4))) == [(2, "n2")]
+
+
+@pytest.mark.parametrize("votes", [[(0, 1)], [(0, 1), (1, 0)], [(0, 2), (1, 2), (2, 0), (3, 0)]])
+def test_detail_without_a_majority_names_nobody(votes: list[tuple[int, int]]) -> None:
+    verdict = attribute(evidence([detail(*vote) for vote in votes], table(4), world=4))
+    assert (verdict.failure_class, culprits(verdict)) == ("collective-mismatch", [])
+    assert verdict.suspects
+
+
+def test_detail_inside_a_sub_group_counts_its_own_ranks() -> None:
+    """Global ranks 4-7 report as 0-3 of their group: "Rank 2" is global rank 6, which nothing proves."""
+    facts = [replace(detail(rank, 2), rank=4 + rank) for rank in (0, 1, 3)]
+    assert culprits(attribute(evidence(facts, table(8), world=8))) == []
+
+
+def test_unlike_operations_at_one_sequence_number() -> None:
+    facts = [watchdog(rank, 7, pg="0", op="BROADCAST" if rank == 2 else "ALLREDUCE") for rank in range(4)]
+    verdict = attribute(evidence(facts, table(4), world=4))
+    assert (verdict.failure_class, culprits(verdict)) == ("collective-mismatch", [(2, "n2")])
+    unknown_group = [replace(f, data={k: v for k, v in f.data.items() if k != "pg"}) for f in facts]
+    assert culprits(attribute(evidence(unknown_group, table(4), world=4))) == []
+
+
+# --- first failure
+
+
+def test_two_exceptions_at_one_time_are_suspects() -> None:
+    facts = [exception(1, time=HANG, uncertainty_s=0.5), exception(2, time=HANG + 1, uncertainty_s=0.5), peer_closed(0)]
+    verdict = attribute(evidence([*facts, peer_closed(3)], table(4), world=4))
+    assert culprits(verdict) == [] and suspects(verdict) == [1, 2]
+
+
+def test_the_earlier_exception_is_named_beyond_the_clocks() -> None:
+    facts = [exception(1, time=HANG + 60, uncertainty_s=0.5), exception(2, time=HANG, uncertainty_s=0.5)]
+    verdict = attribute(evidence([*facts, peer_closed(0), peer_closed(3)], table(4), world=4))
+    assert culprits(verdict) == [(2, "n2")]
+
+
+def test_an_exception_after_the_own_timeout_is_a_consequence() -> None:
+    facts = [*(watchdog(rank, 41) for rank in range(3)), exception(1)]
+    verdict = attribute(evidence(facts, table(4), world=4))
+    assert culprits(verdict) == [] and 1 not in suspects(verdict)
+
+
+def test_a_victim_with_an_exit_code_is_no_culprit() -> None:
+    """The agent saw rank 0 first, which only lost its peer; the segmentation fault is on rank 3."""
+    facts = [agent_saw(1, 0, rank=0), *(peer_closed(rank) for rank in (0, 1, 2))]
+    verdict = attribute(evidence(facts, table(4, exits={0: 1, 1: 1, 2: 1, 3: -11}), world=4))
+    assert (verdict.failure_class, culprits(verdict)) == ("process-signal", [(3, "n2")])
+
+
+def test_sigterm_and_forced_sigkill_of_the_agent_are_no_own_failure() -> None:
+    rows = [replace(row, pid=30 + row.rank) for row in table(4, exits={0: -15, 1: -9, 2: -11, 3: -15})]
+    verdict = attribute(evidence([forced(31)], rows, world=4))
+    assert culprits(verdict) == [(2, "n2")]
+
+
+def test_an_exception_beside_a_silent_rank_is_a_suspicion() -> None:
+    verdict = attribute(evidence([exception(1), peer_closed(0)], table(8)[:2], world=8))
+    assert culprits(verdict) == [] and suspects(verdict) == [1]
+
+
+def test_earliest_attempt_counts() -> None:
+    facts = [
+        exception(2, file="run_x/attempt_0/2/stderr.log"),
+        exception(0, "RuntimeError: other", file="run_x/attempt_1/0/stderr.log"),
+        exception(2, "RuntimeError: later", file="run_x/attempt_1/2/stderr.log"),
+    ]
+    verdict = attribute(evidence([*facts, peer_closed(1), peer_closed(3)], table(4), world=4))
+    assert culprits(verdict) == [(2, "n2")]
+    assert verdict.culprits[0].why == "ValueError: loss is nan"
+
+
+def test_device_error_says_more_than_its_exception() -> None:
+    facts = [exception(1, "RuntimeError: x"), cuda(1, "cuda-oom", "CUDA out of memory"), peer_closed(0)]
+    verdict = attribute(evidence(facts, table(2), world=2))
+    assert (verdict.failure_class, culprits(verdict)) == ("cuda-oom", [(1, "n2")])
+
+
+def test_srun_tasks_are_ranks_without_torchrun() -> None:
+    facts = [
+        task_exit("n2", "3", "Exited with exit code 1", 10, exitcode=1),
+        task_exit("n1", "0-2", "Terminated", 12),
+    ]
+    verdict = attribute(evidence(facts))
+    assert (verdict.failure_class, [c.rank for c in verdict.culprits]) == ("rank-exception", [3])
+    with_torchrun = attribute(evidence([*facts, closing(5)]))
+    assert culprits(with_torchrun) == []
+
+
+def test_a_task_killed_after_the_step_began_to_end_is_no_lead() -> None:
+    facts = [
+        task_exit("n1", "1", "Exited with exit code 1", 10, exitcode=1),
+        task_exit("n1", "0", "Killed", 12),
+        task_exit("n2", "2-3", "Terminated", 13),
+    ]
+    assert [c.rank for c in attribute(evidence(facts)).culprits] == [1]
+
+
+# --- the machine, and who may say so
+
+
+def test_what_a_job_prints_proves_nothing_about_a_machine() -> None:
+    printed = xid("n2", trust="job", file="slurm-42.out", rank=3)
+    verdict = attribute(evidence([printed, exception(1), peer_closed(0)], table(4), world=4))
+    assert (None, "n2") not in culprits(verdict)
+    assert verdict.action not in ("reboot", "replace")
+
+
+def test_cuda_ecc_text_earns_a_look_at_most() -> None:
+    facts = [cuda(1, "gpu-hw-ecc", "CUDA error: uncorrectable ECC error encountered"), peer_closed(0)]
+    verdict = attribute(evidence(facts, table(2), world=2))
+    assert (verdict.failure_class, culprits(verdict), verdict.action) == ("gpu-hw-ecc", [(1, "n2")], "investigate")
+
+
+def test_host_outside_the_run_is_never_named() -> None:
+    verdict = attribute(evidence([xid("n9")], table(4), world=4))
+    assert culprits(verdict) == [] and verdict.failure_class == "unknown"
+
+
+def test_xid_outside_the_window_is_not_this_runs() -> None:
+    assert attribute(evidence([xid("n2", at=HANG - 10_000)])).failure_class == "unknown"
+    assert attribute(evidence([xid("n2", at=HANG + 10_000)])).failure_class == "unknown"
+
+
+def test_a_full_name_is_the_short_node() -> None:
+    assert culprits(attribute(evidence([xid("n2.cluster.local")]))) == [(None, "n2")]
+
+
+def test_an_earlier_exception_goes_before_a_later_xid() -> None:
+    facts = [
+        exception(1, time=HANG - 300, uncertainty_s=0.1),
+        peer_closed(0),
+        peer_closed(2),
+        peer_closed(3),
+        xid("n2"),
+    ]
+    verdict = attribute(evidence(facts, table(4), world=4))
+    assert (verdict.failure_class, culprits(verdict)) == ("rank-exception", [(1, "n1")])
+    assert any(step.rule == "machine.hardware" for step in verdict.inferences)
+
+
+def test_xids_on_two_nodes_accuse_neither() -> None:
+    verdict = attribute(evidence([xid("n1"), xid("n2", at=HANG + 0.2)]))
+    assert culprits(verdict) == [] and [s.host for s in verdict.suspects] == ["n1", "n2"]
+
+
+def test_failed_node_of_slurm() -> None:
+    dead: list[NodeView] = nodes(n1={"failed_in_run": True, "state_at_end": "DOWN"})
+    verdict = attribute(evidence([peer_closed(3)], table(4), world=4, job=job("NODE_FAIL"), nodes=dead))
+    assert (verdict.failure_class, culprits(verdict)) == ("slurm-node-fail", [(None, "n1")])
+    verdict = attribute(evidence(job=job("NODE_FAIL", failed_node="n2")))
+    assert culprits(verdict) == [(None, "n2")]
+    assert culprits(attribute(evidence(job=job("NODE_FAIL")))) == []
+
+
+def test_node_down_after_an_exception_elsewhere_is_open() -> None:
+    dead = nodes(n2={"failed_in_run": True, "state_at_end": "DOWN"})
+    verdict = attribute(evidence([exception(0), peer_closed(1)], table(4), world=4, nodes=dead))
+    assert (None, "n2") not in culprits(verdict)
+
+
+def test_srun_speaks_of_a_node_only_in_logs_without_a_job() -> None:
+    line = fact("slurm.node-failure", "srun: error: Node failure on n7", "cause", data={"node": "n7"}, host="n7")
+    assert culprits(attribute(evidence([line], job=None))) == [(None, "n7")]
+    assert culprits(attribute(evidence([line]))) == []
+    assert culprits(attribute(evidence([replace(line, host="n2", data={"node": "n2"})]))) == []
+
+
+def test_kernel_log_given_by_hand_is_believed_unless_a_job_wrote_the_file() -> None:
+    line = xid("n7", trust="job", file="n7/dmesg.log")
+    verdict = attribute(evidence([line], job=None))
+    assert (culprits(verdict), verdict.action) == ([(None, "n7")], "investigate")
+    mixed = [line, exception(None, file="n7/dmesg.log")]
+    assert culprits(attribute(evidence(mixed, job=None))) == []
+
+
+def test_memory_kill_names_the_process_that_the_kernel_names() -> None:
+    kill = fact(
+        "kernel.oom",
+        "Memory cgroup out of memory: Killed process 33 (python)",
+        "cause",
+        hint="host-oom",
+        trust="root",
+        host="n2",
+        time=HANG,
+        data={"pid": 33},
+    )
+    rows = [replace(row, pid=30 + row.rank) for row in table(4, exits={3: -9})]
+    verdict = attribute(evidence([kill, peer_closed(0)], rows, world=4))
+    assert (verdict.failure_class, culprits(verdict), verdict.action) == ("host-oom", [(3, "n2")], "fix-config")
+
+
+def test_memory_kill_by_slurms_state() -> None:
+    step = Step("42.0", "python", "OUT_OF_MEMORY", 0, 125, ("n2",))
+    verdict = attribute(evidence(ranks=table(4, exits={3: -9}), world=4, job=job(steps=(step,))))
+    assert (verdict.failure_class, culprits(verdict)) == ("host-oom", [(3, "n2")])
+
+
+# --- endings
+
+
+def test_exit_codes_after_a_requeue_are_its_consequence() -> None:
+    facts = [cancelled("JOB REQUEUE", line=10), task_exit("n1", "2-3", "Exited with exit code 1", 20, exitcode=1)]
+    verdict = attribute(evidence(facts, job=job("REQUEUED")))
+    assert (verdict.failure_class, culprits(verdict)) == ("preempt-cancel", [])
+    assert attribute(evidence(facts, job=None)).failure_class == "preempt-cancel"
+
+
+def test_a_hang_before_the_time_limit_is_a_hang() -> None:
+    facts = [*(watchdog(rank, 41, pg="0") for rank in range(8)), cancelled("TIME LIMIT", at=HANG + 900)]
+    verdict = attribute(evidence(facts, table(8), world=8, job=job("TIMEOUT", exit="0:0")))
+    assert verdict.failure_class == "collective-hang-unattributed"
+
+
+def test_time_limit_with_nothing_before() -> None:
+    verdict = attribute(evidence(ranks=table(4), world=4, job=job("TIMEOUT", exit="0:0")))
+    assert (verdict.failure_class, verdict.confidence, verdict.action) == ("preempt-cancel", "proven", "none")
+    assert verdict.summary.startswith("The run reached its time limit")
+
+
+def test_an_exception_whose_moment_is_unknown_does_not_beat_a_cancel() -> None:
+    facts = [exception(1, file="rank_1.log"), peer_closed(0), cancelled(at=HANG)]
+    verdict = attribute(evidence(facts, table(2), world=2, job=job("CANCELLED")))
+    assert (verdict.failure_class, culprits(verdict)) == ("preempt-cancel", [])
+    before = attribute(evidence([exception(1), *facts[1:]], table(2), world=2, job=job("CANCELLED")))
+    assert culprits(before) == [(1, "n2")]
+
+
+def test_completed_job_is_benign() -> None:
+    fine = job("COMPLETED", exit="0:0", steps=(Step("42.0", "train", "COMPLETED", 0, 0),))
+    verdict = attribute(evidence(ranks=table(4, exits=dict.fromkeys(range(4), 0)), world=4, job=fine))
+    assert (verdict.failure_class, verdict.action, culprits(verdict)) == ("benign", "none", [])
+
+
+# --- shared causes and what is left
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint", "action"),
+    [
+        ("nccl.ib-completion", "net-ib-transport", "network"),
+        ("nccl.ib-setup", "net-ib-setup", "fix-config"),
+        ("torch.client-timeout", "rendezvous-store", "fix-config"),
+        ("ofi.setup", "net-efa-ofi", "fix-config"),
+        ("nccl.connect-failed", "net-socket-connect", "network"),
+    ],
+)
+def test_shared_causes_accuse_nobody(kind: str, hint: str, action: str) -> None:
+    verdict = attribute(evidence([fact(kind, "text", "cause", hint=hint, rank=1, host="n1")], table(2), world=2))
+    assert (verdict.failure_class, verdict.action, culprits(verdict)) == (hint, action, [])
+
+
+def test_full_shared_memory_is_the_printing_ranks_own() -> None:
+    line = fact("nccl.shm", "failed to extend /dev/shm/nccl-a", "cause", hint="resource-shm", rank=1, host="n2")
+    verdict = attribute(evidence([line], table(2), world=2))
+    assert (verdict.failure_class, culprits(verdict), verdict.action) == ("resource-shm", [(1, "n2")], "fix-config")
+    spoofed = replace(line, rank=None, host="n1")
+    assert culprits(attribute(evidence([spoofed], table(2), world=2))) == []
+
+
+def test_lost_peers_alone_name_nobody() -> None:
+    verdict = attribute(evidence([peer_closed(0), peer_closed(1)], table(4), world=4))
+    assert (verdict.failure_class, culprits(verdict), suspects(verdict)) == ("net-peer-lost", [], [])
+
+
+def test_stuck_watchdog() -> None:
+    line = fact("torch.heartbeat", "watchdog got stuck for 480 seconds", "cause", hint="watchdog-stuck", rank=0)
+    assert attribute(evidence([line], table(2), world=2)).failure_class == "watchdog-stuck"
+
+
+def test_a_world_size_that_nobody_can_have_is_ignored() -> None:
+    huge = evidence([gloo_timeout(0), gloo_timeout(1)], [Rank(0), Rank(1)], world=10**12)
+    assert culprits(attribute(huge)) == []
