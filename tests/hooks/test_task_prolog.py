@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.hooks.site import PROLOG, SHELLS, USER, Site
+
+STEP = {**PROLOG, "SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_TASK_PID": "4711"}
+BATCH = {key: value for key, value in STEP.items() if key != "SLURM_STEP_ID"}
+OURS = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET",
+    "NCCL_DEBUG_FILE": "{user}/nccl.%h.%p.log",
+    "NCCL_DEBUG_TIMESTAMP_LEVELS": "ALL",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+    "TORCH_FR_BUFFER_SIZE": "2000",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+    "TORCH_FR_DUMP_ON_TIMEOUT": "1",
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "{user}/nccl_trace_rank_",
+    "TORCH_FR_DUMP_TEMP_FILE": "{user}/nccl_trace_rank_",
+}
+FILES = {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"}
+
+
+@pytest.fixture
+def run(site: Site) -> Path:
+    site.run("prolog.d/50-nccl-slurm", PROLOG)
+    return site.only_run()
+
+
+def exports(site: Site, env: Mapping[str, str], shell: tuple[str, ...] = ()) -> dict[str, str | None]:
+    """What Slurm would set (a value) or remove (None). Every line must be one that Slurm knows."""
+    done = site.run("task_prolog", env, shell=shell, user=USER)
+    assert done.returncode == 0 and done.stderr == ""
+    found: dict[str, str | None] = {}
+    for line in done.stdout.splitlines():
+        verb, _, rest = line.partition(" ")
+        assert verb in ("export", "unset"), line
+        name, equals, value = rest.partition("=")
+        found[name] = value if equals else None
+    return found
+
+
+def expected(run: Path) -> dict[str, str]:
+    return {name: value.format(user=run / "user") for name, value in OURS.items()}
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
+def test_exports_everything_to_a_step(site: Site, run: Path, shell: tuple[str, ...]) -> None:
+    found = exports(site, STEP, shell)
+    assert found.pop("NCCL_SLURM_SET") == ",".join(OURS)
+    assert found == expected(run)
+
+
+def test_writes_who_the_task_is(site: Site, run: Path) -> None:
+    exports(site, {**STEP, "SLURM_STEP_GPUS": "2,3"})
+    lines = (run / "user" / "task.0.5").read_text().splitlines()
+    assert lines[:6] == ["step=0", "procid=5", "localid=1", "pid=4711", "host=n1", "gpus=2,3"]
+    assert (run / "user" / "task.0.5").stat().st_uid == USER
+
+
+@pytest.mark.parametrize("name", ["NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE", "NCCL_DEBUG_NEW_THING"])
+def test_a_users_own_nccl_debug_leaves_his_log_alone(site: Site, run: Path, name: str) -> None:
+    found = exports(site, {**STEP, name: ""})
+    assert not FILES & set(found)
+    assert found["NCCL_DEBUG_TIMESTAMP_LEVELS"] == "ALL" and "TORCH_FR_BUFFER_SIZE" in found
+
+
+def test_so_does_one_in_nccls_own_file(site: Site, run: Path) -> None:
+    home = site.folder / "home"
+    home.mkdir()
+    (home / ".nccl.conf").write_text("# mine\nNCCL_DEBUG=WARN\n")
+    assert not FILES & set(exports(site, {**STEP, "HOME": str(home)}))
+    (home / ".nccl.conf").write_text("NCCL_IB_HCA=mlx5\n")
+    assert set(exports(site, {**STEP, "HOME": str(home)})) >= FILES
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE"),
+        ("TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT"),
+        ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE"),
+    ],
+)
+def test_one_spelling_set_by_the_user_leaves_both_alone(site: Site, run: Path, old: str, new: str) -> None:
+    for name in (old, new):
+        assert not {old, new} & set(exports(site, {**STEP, name: "0"}))
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"SLURM_STEP_ID": "4294967290"}, {"SLURM_STEP_ID": "0", "SLURM_PTY_PORT": "4000"}]
+)
+def test_a_script_or_shell_gets_nothing_that_could_hide_its_later_choice(
+    site: Site, run: Path, more: Mapping[str, str]
+) -> None:
+    """The user may still set NCCL_DEBUG or the new spelling in it, and must then win."""
+    found = exports(site, {**BATCH, **more})
+    found.pop("NCCL_SLURM_SET")
+    names = [name for name in OURS if name not in FILES and not name.startswith("TORCH_FR")]
+    assert found == {name: expected(run)[name] for name in names}
+
+
+def test_steps_of_a_batch_script_get_the_folder_of_their_own_node(site: Site, run: Path) -> None:
+    """Its environment goes to steps on other nodes, where the run's folder has another second in its name."""
+    site.configure(NCCL_DEBUG_FILE="all")
+    batch = {name: value or "" for name, value in exports(site, BATCH).items()}
+    elsewhere = {name: value.replace(run.name, "42.1111111111") for name, value in batch.items()}
+    assert elsewhere != batch
+    found = exports(site, {**STEP, **elsewhere})
+    found.pop("NCCL_SLURM_SET")
+    assert found == expected(run)
+
+
+def test_what_the_script_changed_since_is_the_users(site: Site, run: Path) -> None:
+    site.configure(NCCL_DEBUG_FILE="all")
+    batch = {name: value or "" for name, value in exports(site, BATCH).items()}
+    found = exports(site, {**STEP, **batch, "NCCL_DEBUG": "WARN", "TORCH_FR_BUFFER_SIZE": "7"})
+    assert "NCCL_DEBUG" not in found and "TORCH_FR_BUFFER_SIZE" not in found
+    assert found["NCCL_DEBUG_FILE"] is None, "else his WARN lines would go into our file"
+    assert found["TORCH_NCCL_TRACE_BUFFER_SIZE"] is None, "else two spellings would disagree"
+
+
+def test_without_a_folder_nothing_is_exported(site: Site) -> None:
+    assert exports(site, STEP) == {}
+
+
+def test_without_a_folder_here_what_came_from_elsewhere_is_taken_back(site: Site, run: Path) -> None:
+    batch = {name: value or "" for name, value in exports(site, BATCH).items()}
+    (run / "closed").touch()
+    found = exports(site, {**STEP, **batch})
+    assert found == dict.fromkeys(name for name in batch if name != "NCCL_SLURM_SET")
+
+
+def test_a_folder_that_is_not_writable_counts_as_none(site: Site, run: Path) -> None:
+    (run / "user").chmod(0o500)
+    assert exports(site, STEP) == {}
+
+
+def test_capture_off_leaves_a_marker_and_exports_nothing(site: Site, run: Path) -> None:
+    assert exports(site, {**STEP, "NCCL_SLURM_CAPTURE": "off"}) == {}
+    assert (run / "user" / "capture-off").exists()
+    assert not (run / "user" / "task.0.5").exists()
+
+
+def test_partition_off(site: Site, run: Path) -> None:
+    site.configure(PARTITIONS_OFF="gpu")
+    assert exports(site, STEP) == {}
+
+
+@pytest.mark.parametrize("env", [{"SLURM_CONTAINER": "/c"}, {"_SLURM_SPANK_OPTION_pyxis_container_image": "x"}])
+def test_a_container_needs_the_mount(site: Site, run: Path, env: Mapping[str, str]) -> None:
+    site.configure(SYSROOT=str(site.folder / "sys"))
+    assert exports(site, {**STEP, **env}) == {}
+    mounts = site.folder / "sys/etc/enroot/mounts.d"
+    mounts.mkdir(parents=True)
+    (mounts / "50-nccl-slurm.fstab").touch()
+    assert set(exports(site, {**STEP, **env})) >= FILES
+
+
+@pytest.mark.parametrize(
+    ("values", "absent"),
+    [
+        ({"NCCL_DEBUG_FILE": "off"}, FILES),
+        ({"TIMESTAMP_LEVELS": ""}, {"NCCL_DEBUG_TIMESTAMP_LEVELS"}),
+        ({"NCCL_DEBUG_SUBSYS": ""}, {"NCCL_DEBUG_SUBSYS"}),
+        ({"FR_DUMP": "off"}, {name for name in OURS if "DUMP" in name or "TEMP" in name}),
+        ({"FR_BUFFER_SIZE": "0"}, {name for name in OURS if name.startswith("TORCH")}),
+        ({"FR_BUFFER_SIZE": "many"}, {name for name in OURS if name.startswith("TORCH")}),
+    ],
+)
+def test_each_can_be_switched_off(site: Site, run: Path, values: dict[str, str], absent: set[str]) -> None:
+    site.configure(**values)
+    found = exports(site, STEP)
+    found.pop("NCCL_SLURM_SET")
+    assert set(found) == set(OURS) - absent
+
+
+class TestSiteScript:
+    def test_runs_first_with_the_jobs_own_environment(self, site: Site, run: Path) -> None:
+        script = site.script("theirs", 'echo "export THEIRS=$HOME:$NCCL_SLURM_SPOOL:$PATH"')
+        site.configure(SITE_TASK_PROLOG=str(script))
+        done = site.run("task_prolog", {**STEP, "HOME": "/h"}, user=USER)
+        first, second = done.stdout.splitlines()[:2]
+        assert first == f"export THEIRS=/h::{site.folder}/traps:/usr/bin:/bin" and second == "export NCCL_DEBUG=INFO"
+
+    @pytest.mark.parametrize("status", [1, 7])
+    def test_its_failure_stays_a_failure(self, site: Site, run: Path, status: int) -> None:
+        site.configure(SITE_TASK_PROLOG=str(site.script("theirs", f"echo print hello; exit {status}")))
+        done = site.run("task_prolog", STEP, user=USER)
+        assert (done.returncode, done.stdout) == (status, "print hello\n")
+
+    def test_missing_it_fails_as_slurm_would(self, site: Site, run: Path) -> None:
+        site.configure(SITE_TASK_PROLOG="/nonexistent")
+        assert site.run("task_prolog", STEP, user=USER).returncode != 0
+
+    def test_a_user_cannot_name_it(self, site: Site, run: Path) -> None:
+        script = site.script("evil", "echo print evil")
+        done = site.run("task_prolog", {**STEP, "NCCL_SLURM_SITE_TASK_PROLOG": str(script)}, user=USER)
+        assert "evil" not in done.stdout
