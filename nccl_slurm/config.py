@@ -101,6 +101,18 @@ class Config:
     def store_url(self) -> str:
         return self.store.url or f"sqlite:///{self.paths.state}/store.db"
 
+    def store_password(self) -> str | None:
+        """The first line of store.password_file. Raises ConfigError."""
+        if not self.store.password_file:
+            return None
+        try:
+            lines = Path(self.store.password_file).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"{self.source}: store.password_file: {error}; only the daemon's user may read it"
+            ) from None
+        return lines[0].strip() if lines else ""
+
     def scope_of(self, partition: str | None) -> str:
         return self.scope.partitions.get(partition or "", self.scope.default)
 

@@ -38,6 +38,7 @@ __all__ = [
     "node_events",
     "node_records",
     "notes",
+    "outputs",
     "prepare",
     "reports",
     "run_nodes",
@@ -141,6 +142,9 @@ reports = _table(
     Column("at", Double, nullable=False),
     Column("report", LargeBinary(_LONG), nullable=False),
 )
+
+#: The job's own output as it was read last: kept, since users remove logs and a late record asks for them again.
+outputs = _table("outputs", *_run_key(), Column("output", LargeBinary(_LONG), nullable=False))
 
 comments = _table(
     "comments",

@@ -1,0 +1,74 @@
+"""``nccl-slurm status``: is the daemon alive, what waits, what went wrong."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import click
+
+from nccl_slurm import config
+from nccl_slurm.cli.lookup import open_store
+from nccl_slurm.cli.options import config_option, json_option
+from nccl_slurm.clock import rfc3339
+
+__all__ = ["command"]
+
+#: Ten heartbeats of the daemon's 30 s.
+SILENT_S = 300.0
+
+
+@click.command()
+@json_option
+@config_option
+def command(as_json: bool, config_path: str | None) -> None:
+    """Show the daemon's heartbeat, counts, comments that could not be written, refused records (admins)."""
+    loaded = config.load(config_path)
+    store = open_store(loaded)
+    try:
+        value = _status(store, loaded.source)
+    finally:
+        store.close()
+    click.echo(json.dumps(value) if as_json else _text(value))
+
+
+def _status(store: Any, source: str) -> dict[str, Any]:
+    beat = store.value("heartbeat")
+    age = None if beat is None else time.time() - float(beat)
+    return {
+        "config": source,
+        "daemon": "never ran" if age is None else ("alive" if age < SILENT_S else "silent"),
+        "heartbeat": rfc3339(float(beat)) if beat else None,
+        "counts": store.comment_counts(),
+        "comments": [
+            {"job": row.id, "run": row.run, "state": row.state, "field": row.field, "why": row.why, "text": row.text}
+            for row in store.comments_given_up()
+        ],
+        "notes": [
+            {
+                "kind": note.kind,
+                "text": note.text,
+                "first": rfc3339(note.first),
+                "last": rfc3339(note.last),
+                "count": note.count,
+            }
+            for note in store.notes()
+        ],
+    }
+
+
+def _text(value: dict[str, Any]) -> str:
+    from nccl_slurm.report.visible import visible
+
+    lines = [
+        f"daemon    {value['daemon']}, last heartbeat {value['heartbeat'] or 'never'}",
+        f"config    {value['config']}",
+    ]
+    lines += [f"{name:<9} {count}" for name, count in value["counts"].items()]
+    lines += [
+        f"comment   job {row['job']} run {row['run']}: {row['state']}; {row['why'] or 'waits for its turn'}"
+        for row in value["comments"]
+    ]
+    lines += [f"note      {note['last']} {note['kind']} ({note['count']}x): {note['text']}" for note in value["notes"]]
+    return "\n".join(visible(line) for line in lines)

@@ -1,0 +1,148 @@
+"""The comment writer: at least once, one text a run, never over what users wrote.
+
+Outside facts: a job that has ended takes a comment in accounting only, by job id, which hits its newest record; what
+is written before slurmctld has sent the job's end is overwritten by it; a job that runs, or is pending again after a
+requeue, takes it from scontrol. So the record is looked at just before each write, and again `verify_s` later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nccl_slurm.clock import Clock
+from nccl_slurm.daemon.placement import Placement, place, place_live
+from nccl_slurm.errors import SlurmError, SlurmRefused
+from nccl_slurm.history.rows import CommentRow
+from nccl_slurm.history.store import Store
+from nccl_slurm.scheduler.client import CommentField, CommentState, LiveJob, SchedulerClient
+
+__all__ = ["CommentWriter", "Decision", "decide"]
+
+_log = logging.getLogger(__name__)
+#: Slurm keeps whole seconds.
+_SAME_S = 1.5
+_BATCH = 200
+_RETRY_S = (2.0, 5.0, 10.0, 30.0, 60.0)
+#: After this many looks (about a day) the text stays in the store and the report alone.
+_TRIES_MAX = 1500
+
+
+@dataclass(frozen=True)
+class Decision:
+    """``what``: accounted | live | done | wait | give-up. ``placement`` for the first two."""
+
+    what: str
+    why: str = ""
+    placement: Placement | None = None
+
+
+def decide(row: CommentRow, state: CommentState | None, live: LiveJob | None, *, lower_cases: bool) -> Decision:
+    """Where the text of one run goes now. Pure."""
+    if state is not None and state.final and row.end is not None and abs((state.end or 0.0) - row.end) <= _SAME_S:
+        return _placed("accounted", place(row.text, state.comment, state.admin_comment, lower_cases=lower_cases))
+    if live is not None and live.state in (
+        "PENDING",
+        "RUNNING",
+        "SUSPENDED",
+        "REQUEUE_HOLD",
+        "REQUEUED",
+        "CONFIGURING",
+    ):
+        return _placed("live", place_live(row.text, live.comment))
+    if state is not None and state.final and row.end is not None and (state.end or 0.0) > row.end + _SAME_S:
+        return Decision("give-up", "a newer run of the job has taken its record over")
+    return Decision("wait", "accounting does not show the end yet")
+
+
+def _placed(what: str, placement: Placement) -> Decision:
+    if placement.field is None:
+        return Decision("give-up", placement.why, placement)
+    return Decision("done" if placement.present else what, placement.why, placement)
+
+
+class CommentWriter:
+    def __init__(self, client: SchedulerClient, store: Store, clock: Clock, verify_s: float) -> None:
+        self._client = client
+        self._store = store
+        self._clock = clock
+        self._verify_s = verify_s
+
+    def tick(self) -> int:
+        """Looks at what is due; returns how many comments were written. SlurmError where Slurm can't be asked."""
+        due = self._store.due_comments(self._clock.now(), _BATCH)
+        if not due:
+            return 0
+        try:
+            decisions = self._decisions(due)
+        except SlurmError:
+            for row in due:
+                self._later(row, "Slurm's accounting does not answer")
+            raise
+        return sum(self._write(group) for group in self._groups(due, decisions))
+
+    def _decisions(self, due: Sequence[CommentRow]) -> dict[CommentRow, Decision]:
+        if not self._client.settings().accounting:
+            return {row: Decision("give-up", "no slurmdbd: store and report only") for row in due}
+        states = self._client.comments([row.raw_id for row in due])
+        lower_cases = self._client.lower_cases_text()
+        open_rows = [r for r in due if (s := states.get(r.raw_id)) is None or not s.final]
+        live: Mapping[int, LiveJob] = {job.raw_id: job for job in self._client.jobs()} if open_rows else {}
+        return {row: decide(row, states.get(row.raw_id), live.get(row.raw_id), lower_cases=lower_cases) for row in due}
+
+    def _groups(
+        self, due: Sequence[CommentRow], decisions: Mapping[CommentRow, Decision]
+    ) -> list[tuple[Decision, list[CommentRow]]]:
+        """Rows whose text and field are equal are written in one call; the rest is settled here."""
+        groups: dict[tuple[str, str], tuple[Decision, list[CommentRow]]] = {}
+        alone: list[tuple[Decision, list[CommentRow]]] = []
+        for row in due:
+            decision = decisions[row]
+            if decision.what == "accounted" and decision.placement:
+                key = (str(decision.placement.field), decision.placement.text)
+                groups.setdefault(key, (decision, []))[1].append(row)
+            elif decision.what == "live":
+                alone.append((decision, [row]))
+            else:
+                self._settle(row, decision)
+        return [*groups.values(), *alone]
+
+    def _settle(self, row: CommentRow, decision: Decision) -> None:
+        if decision.what == "wait":
+            self._later(row, decision.why)
+        elif decision.what == "done":
+            self._store.comment_verified(row, decision.placement.field or "" if decision.placement else "")
+        else:
+            self._store.comment_given_up(row, decision.why)
+            self._store.note("comment", f"job {row.id} run {row.run}: {decision.why}", self._clock.now())
+
+    def _later(self, row: CommentRow, why: str) -> None:
+        if row.tries >= _TRIES_MAX:
+            self._settle(row, Decision("give-up", why))
+            return
+        wait = _RETRY_S[min(row.tries, len(_RETRY_S) - 1)]
+        self._store.comment_later(row, self._clock.now() + wait, why)
+
+    def _write(self, group: tuple[Decision, list[CommentRow]]) -> int:
+        decision, rows = group
+        if decision.placement is None:
+            return 0
+        try:
+            written = self._written(decision, decision.placement, rows)
+        except SlurmRefused as error:
+            _log.info("comment of %s: %s", rows[0].id, error)
+            written = frozenset()
+        for row in rows:
+            if row.raw_id in written:
+                self._store.comment_written(row, decision.placement.field or "", self._clock.now() + self._verify_s)
+            else:
+                self._later(row, "Slurm did not take it")
+        return len(written)
+
+    def _written(self, decision: Decision, placement: Placement, rows: Sequence[CommentRow]) -> frozenset[int]:
+        if decision.what == "live":
+            self._client.write_live_comment(rows[0].id, placement.text)
+            return frozenset(row.raw_id for row in rows)
+        field: CommentField = "admincomment" if placement.field == "admincomment" else "comment"
+        return self._client.write_accounted_comment([row.id for row in rows], placement.text, field)

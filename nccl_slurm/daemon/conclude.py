@@ -1,0 +1,136 @@
+"""Runs that ended: wait for their records, then verdict, report, comment. And the live verdict when a node fails."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nccl_slurm.clock import Clock
+from nccl_slurm.config import Config
+from nccl_slurm.daemon.diagnose import Diagnosis, Parts, diagnose, went_well
+from nccl_slurm.daemon.disposition import in_scope
+from nccl_slurm.daemon.output import OutputReader, parsed_from_json
+from nccl_slurm.daemon.publish import publish
+from nccl_slurm.daemon.runs import key_of
+from nccl_slurm.daemon.settle import settled
+from nccl_slurm.history.rows import RunRow
+from nccl_slurm.history.store import Store
+from nccl_slurm.model import Gap, Parsed
+
+__all__ = ["Conclusions"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Conclusions:
+    """``controllers`` are the hosts of slurmctld, kept up to date by the loop."""
+
+    config: Config
+    store: Store
+    clock: Clock
+    reader: OutputReader
+    controllers: Sequence[str] = ()
+
+    def settling(self) -> list[RunRow]:
+        return [run for run in self.store.open_runs() if run.status == "settling"]
+
+    def settle(self, last_completing: Mapping[str, float]) -> int:
+        """Concludes every run whose time has come; returns how many."""
+        ready = [run for run in self.settling() if self._settled(run, last_completing)]
+        for run in ready:
+            self.conclude(run)
+        return len(ready)
+
+    def _settled(self, run: RunRow, last_completing: Mapping[str, float]) -> bool:
+        return settled(
+            run.nodes,
+            self.store.record_nodes(*key_of(run)),
+            end=run.end or 0.0,
+            last_completing=last_completing,
+            now=self.clock.now(),
+            settle_s=self.config.daemon.settle_s,
+            cap_s=self.config.daemon.settle_cap_s,
+        )
+
+    def conclude(self, run: RunRow) -> None:
+        """The last word on a run, until a late record comes."""
+        if run.disposition == "record":
+            self._finish(run, went_well(self._parts(run, Parsed())))
+            return
+        found = diagnose(self._parts(run, self._output(run)), "final", run_in_comment=self._number_if_old(run))
+        scope = self.config.scope_of(run.partition)
+        if in_scope(scope, run.gpus, found.of_interest):
+            self._finish(run, found)
+            self._queue(run, found)
+        else:
+            self._finish(replace(run, disposition="record"), found)
+
+    def live(self, run: RunRow, why: str) -> None:
+        """A node of a running job failed: say so now. The final verdict follows when the job has ended."""
+        _log.info("job %s run %d: %s", run.id, run.run, why)
+        found = diagnose(self._parts(run, self._output(run)), "live")
+        if found.report["verdict"]["culprits"] and in_scope(
+            self.config.scope_of(run.partition), run.gpus, found.of_interest
+        ):
+            self._keep(run, found)
+            self._queue(run, found)
+
+    def _parts(self, run: RunRow, output: Parsed) -> Parts:
+        until = self.clock.now()
+        return Parts(
+            job=run.as_job(),
+            records=self.store.records(*key_of(run)),
+            events=self.store.node_events(list(run.nodes), until=until),
+            output=output,
+            controllers=self.controllers,
+        )
+
+    def _output(self, run: RunRow) -> Parsed:
+        """Read now; what was read last time stands in where it is gone or can't be read any more."""
+        paths = list(dict.fromkeys(p for p in (run.stdout, run.stderr, *run.log_paths) if p))
+        if run.uid is None:
+            return Parsed(gaps=(Gap("job output", "Slurm told no user"),))
+        read = self.reader.read(paths, run.uid)
+        if read.facts or read.ranks:
+            self.store.save_output(*key_of(run), _as_json(read))
+            return read
+        kept = self.store.output(*key_of(run))
+        return parsed_from_json(kept) if kept else read
+
+    def _finish(self, run: RunRow, found: Diagnosis) -> None:
+        self.store.upsert_run(replace(run, status="final"))
+        self._keep(run, found)
+        _log.info("job %s run %d: %s", run.id, run.run, found.report["verdict"]["summary"])
+
+    def _keep(self, run: RunRow, found: Diagnosis) -> None:
+        self.store.save_report(*key_of(run), found.report, self.clock.now())
+        if not self.config.paths.shared or run.uid is None:
+            return
+        folder = os.path.join(self.config.paths.shared, "reports")
+        why = publish(folder, found.report, run.uid, newest=self._number_if_old(run) is None)
+        if why is not None:
+            self.store.note("publish", why, self.clock.now())
+
+    def _number_if_old(self, run: RunRow) -> int | None:
+        newest = max((other.run for other in self.store.runs_of_raw(run.cluster, run.raw_id)), default=run.run)
+        return run.run if newest > run.run else None
+
+    def _queue(self, run: RunRow, found: Diagnosis) -> None:
+        if found.comment is None or not self.config.comment.enabled:
+            return
+        self.store.queue_comment(*key_of(run), found.comment, self.clock.now())
+
+
+def _as_json(parsed: Parsed) -> dict[str, Any]:
+    return {
+        "facts": [fact.to_json() for fact in parsed.facts],
+        "ranks": [rank.to_json() for rank in parsed.ranks],
+        "gaps": [{"source": gap.source, "why": gap.why} for gap in parsed.gaps],
+        "world_size": parsed.world_size,
+        "bytes_read": parsed.bytes_read,
+        "lines_unknown": parsed.lines_unknown,
+    }

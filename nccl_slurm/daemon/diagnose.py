@@ -1,0 +1,97 @@
+"""One run from its stored parts to verdict, recommendation, report and the line for its comment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nccl_slurm.attribute.blame import attribute
+from nccl_slurm.daemon.evidence import assemble, role_of, shows_nccl_or_torch
+from nccl_slurm.history.rows import NodeEventRow, RecordRow
+from nccl_slurm.model import Evidence, Gap, Job, NodeView, Parsed, Verdict
+from nccl_slurm.recommend.ladder import recommend
+from nccl_slurm.report.build import build
+from nccl_slurm.report.line import comment
+
+__all__ = ["Diagnosis", "Parts", "diagnose", "node_views", "went_well"]
+
+#: A node that fails takes its job along: Slurm's own stamps of the two lie seconds apart (SlurmdTimeout is longer,
+#: but the node's reason is stamped when slurmctld gives it up, and so is the job's end).
+_FAIL_SLACK_S = 5.0
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the store and Slurm hold of one run. ``events``: node edges up to now, oldest first."""
+
+    job: Job
+    records: Sequence[RecordRow]
+    events: Sequence[NodeEventRow]
+    output: Parsed
+    controllers: Sequence[str]
+    gaps: Sequence[Gap] = ()
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    evidence: Evidence
+    report: Mapping[str, Any]
+    comment: str | None
+
+    @property
+    def of_interest(self) -> bool:
+        return shows_nccl_or_torch(self.evidence)
+
+
+def diagnose(parts: Parts, status: str, *, run_in_comment: int | None = None) -> Diagnosis:
+    evidence = evidence_of(parts)
+    verdict = attribute(evidence)
+    report = build(evidence, verdict, recommend(verdict, evidence), status)
+    return Diagnosis(evidence, report, comment(report, run=run_in_comment))
+
+
+def went_well(parts: Parts) -> Diagnosis:
+    """A run that is recorded only: its report says that nothing was looked for."""
+    evidence = evidence_of(parts)
+    verdict = Verdict("benign", "proven", "the job ended as it should; nothing was looked for", "none")
+    return Diagnosis(evidence, build(evidence, verdict, (), "final"), None)
+
+
+def evidence_of(parts: Parts) -> Evidence:
+    records = {row.node: row.record for row in parts.records}
+    views = node_views(parts)
+    missing = [Gap(f"node record of {view.name}", "none arrived") for view in views if view.record == "missing"]
+    return assemble(parts.job, views, records, parts.output, [*parts.gaps, *missing])
+
+
+def node_views(parts: Parts) -> list[NodeView]:
+    rows = {row.node: row for row in parts.records}
+    return [_view(name, rows.get(name), parts) for name in parts.job.nodes]
+
+
+def _view(name: str, row: RecordRow | None, parts: Parts) -> NodeView:
+    mine = [event for event in parts.events if event.node == name]
+    end = parts.job.end if parts.job.end is not None else float("inf")
+    at_start = _last(mine, parts.job.start or 0.0)
+    at_end = _last(mine, end + _FAIL_SLACK_S)
+    inside = [e for e in mine if (parts.job.start or 0.0) < e.time <= end + _FAIL_SLACK_S]
+    return NodeView(
+        name=name,
+        identity=row.record["machine"]["identity"] if row else None,
+        role=role_of(name, row.record if row else None, parts.controllers),
+        state_at_start=at_start.state if at_start else None,
+        state_at_end=at_end.state if at_end else None,
+        reason=at_end.reason if at_end else None,
+        record=("late" if row.late else "present") if row else "missing",
+        failed_in_run=any(_failed(event.state) for event in inside),
+    )
+
+
+def _last(events: Sequence[NodeEventRow], until: float) -> NodeEventRow | None:
+    return next((event for event in reversed(events) if event.time <= until), None)
+
+
+def _failed(state: str) -> bool:
+    base, _, flags = state.partition("+")
+    return base in ("DOWN", "FAIL", "ERROR") or bool({"FAIL", "NOT_RESPONDING"} & set(flags.split("+")))

@@ -1,0 +1,107 @@
+"""Everything known of one run, put together: Slurm's word, node records, the job's output → `Evidence`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from nccl_slurm.model import Evidence, Fact, Gap, Job, NodeView, Parsed, Rank, numbered
+
+__all__ = ["SHOWS_NCCL_OR_TORCH", "assemble", "merge_ranks", "role_of", "shows_nccl_or_torch"]
+
+#: Producers whose lines tell that a job is one of ours (scope ``gpu-or-evidence``).
+SHOWS_NCCL_OR_TORCH = frozenset({"nccl", "torch", "gloo", "elastic", "flight-recorder", "ofi", "cuda"})
+
+
+def assemble(
+    job: Job, nodes: Sequence[NodeView], records: Mapping[str, Mapping[str, Any]], output: Parsed, gaps: Iterable[Gap]
+) -> Evidence:
+    """``records`` by node name, each valid against node-record/1; ``output`` is the job's own stdout and stderr."""
+    short = {node.name.partition(".")[0]: node.name for node in nodes}
+    facts = [fact for name, record in records.items() for fact in _facts_of(name, record)]
+    facts += [_on_node(fact, short) for fact in output.facts]
+    ranks = [_placed(Rank.from_json(rank), name) for name, record in records.items() for rank in record["ranks"]]
+    ranks += [_rank_on_node(rank, short) for rank in output.ranks]
+    sizes = {size for size in [*(r["world_size"] for r in records.values()), output.world_size] if size is not None}
+    told = [Gap(f"{name}: {gap['source']}", gap["why"]) for name, record in records.items() for gap in record["gaps"]]
+    return Evidence(
+        job=job,
+        nodes=nodes,
+        facts=numbered(facts),
+        ranks=merge_ranks(ranks),
+        gaps=_once([*gaps, *output.gaps, *told, *_disagreement(sizes)]),
+        world_size=sizes.pop() if len(sizes) == 1 else None,
+    )
+
+
+def _facts_of(name: str, record: Mapping[str, Any]) -> list[Fact]:
+    """A record's facts happened on its node, whatever host they claim; files are shown below the node's name."""
+    kernel = [replace(Fact.from_json(fact), host=name, trust="root") for fact in record["kernel_events"]]
+    own = [replace(Fact.from_json(fact), host=name, trust="job") for fact in record["facts"]]
+    return [replace(fact, file=f"{name}/{fact.file}" if fact.file else None) for fact in [*kernel, *own]]
+
+
+def _on_node(fact: Fact, short: Mapping[str, str]) -> Fact:
+    return replace(fact, host=_node_of(fact.host, short), trust="job")
+
+
+def _rank_on_node(rank: Rank, short: Mapping[str, str]) -> Rank:
+    return replace(rank, host=_node_of(rank.host, short))
+
+
+def _node_of(host: str | None, short: Mapping[str, str]) -> str | None:
+    """Programs print the host name in full or cut at the first dot; Slurm knows it by the node's name."""
+    return None if host is None else short.get(host.partition(".")[0], host)
+
+
+def _placed(rank: Rank, node: str) -> Rank:
+    return replace(rank, host=node, files=[f"{node}/{name}" for name in rank.files])
+
+
+def merge_ranks(ranks: Iterable[Rank]) -> tuple[Rank, ...]:
+    """One entry a rank; the first that knows a thing tells it, times are widened, progress is taken per group."""
+    merged: dict[int, Rank] = {}
+    for rank in ranks:
+        merged[rank.rank] = _merge(merged[rank.rank], rank) if rank.rank in merged else rank
+    return tuple(merged[number] for number in sorted(merged))
+
+
+def _merge(one: Rank, two: Rank) -> Rank:
+    filled = {f.name: getattr(two, f.name) for f in fields(Rank) if getattr(one, f.name) is None}
+    joined = replace(one, **filled, progress={**two.progress, **one.progress}, files=[*one.files, *two.files])
+    firsts = [t for t in (one.first, two.first) if t is not None]
+    newest = max((one, two), key=lambda rank: rank.last if rank.last is not None else float("-inf"))
+    return replace(
+        joined,
+        first=min(firsts, default=None),
+        last=newest.last,
+        last_line=newest.last_line or joined.last_line,
+        uncertainty_s=newest.uncertainty_s if newest.last is not None else joined.uncertainty_s,
+    )
+
+
+def _disagreement(sizes: set[int]) -> list[Gap]:
+    if len(sizes) < 2:
+        return []
+    told = ", ".join(str(size) for size in sorted(sizes))
+    return [Gap("world size", f"sources disagree: {told}; no rank can be called missing")]
+
+
+def _once(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
+    return tuple(dict.fromkeys(gaps))
+
+
+def role_of(name: str, record: Mapping[str, Any] | None, controllers: Iterable[str]) -> str:
+    """``controller`` by anybody's word; ``compute`` only where the node's own evidence says so."""
+    hosts = {host.partition(".")[0] for host in controllers}
+    if name.partition(".")[0] in hosts:
+        return "controller"
+    role = record["machine"]["role"] if record else {}
+    if role.get("slurmctld_running") or "controller" in str(role.get("node_type") or "").lower():
+        return "controller"
+    return "compute" if role.get("slurmctld_running") is False else "unknown"
+
+
+def shows_nccl_or_torch(evidence: Evidence) -> bool:
+    return any(fact.producer in SHOWS_NCCL_OR_TORCH for fact in evidence.facts) or bool(evidence.ranks)

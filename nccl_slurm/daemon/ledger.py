@@ -1,0 +1,87 @@
+"""Accounting's word on runs, written into the store: state, end, steps, and what is to be done with the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields, replace
+
+from nccl_slurm.daemon.disposition import disposition
+from nccl_slurm.daemon.runs import merged, run_number
+from nccl_slurm.history.rows import RunRow
+from nccl_slurm.history.store import Store
+from nccl_slurm.scheduler.client import FINAL_STATES, Accounted, LiveJob, SchedulerClient
+
+__all__ = ["OPEN", "Ledger"]
+
+#: Statuses of a run that has not ended: as in the report.
+OPEN = ("pending", "live")
+
+
+class Ledger:
+    """``cluster`` is the name that keys all runs; records of other clusters in one slurmdbd are left out."""
+
+    def __init__(self, client: SchedulerClient, store: Store, cluster: str) -> None:
+        self._client = client
+        self._store = store
+        self._cluster = cluster
+
+    def reconcile(self, raw_ids: Iterable[int] = (), *, since: float | None = None) -> None:
+        """Asks accounting for these jobs, or for all since then, and enters what it says."""
+        ids = sorted(set(raw_ids))
+        if not ids and since is None:
+            return
+        self.enter(self._client.accounting(ids, since=since))
+
+    def enter(self, records: Iterable[Accounted]) -> None:
+        for record in merged(r for r in records if r.cluster == self._cluster):
+            known = self._store.runs_of_raw(self._cluster, record.raw_id)
+            number = run_number(known, record.start or 0.0)
+            before = next((run for run in known if run.run == number), None)
+            if before is None or before.status in OPEN:
+                self._enter_one(record, number, before)
+
+    def enter_live(self, jobs: Iterable[LiveJob]) -> None:
+        """Without slurmdbd the end of a run is what slurmctld says of it until MinJobAge is over."""
+        ended = (job for job in jobs if job.state in FINAL_STATES and job.start is not None and job.end is not None)
+        self.enter([_as_accounted(job, self._cluster) for job in ended])
+
+    def _enter_one(self, record: Accounted, number: int, before: RunRow | None) -> None:
+        row = _row(record, number, before)
+        if record.final and record.state != "RESIZING":
+            what, _ = disposition(row.as_job())
+            if what != "open":
+                row = replace(row, status="final" if what == "ignore" else "settling", disposition=what)
+        if row != before:
+            self._store.upsert_run(row)
+
+
+def _row(record: Accounted, run: int, before: RunRow | None) -> RunRow:
+    """Accounting's word, with what only slurmctld told kept from ``before``."""
+    told = {f.name: getattr(record, f.name) for f in fields(RunRow) if hasattr(record, f.name)}
+    row = RunRow(**told, run=run)
+    if before is None:
+        return row
+    nodes = tuple(dict.fromkeys([*before.nodes, *record.nodes]))
+    return replace(row.with_live(before), nodes=nodes, status=before.status)
+
+
+def _as_accounted(job: LiveJob, cluster: str) -> Accounted:
+    return Accounted(
+        raw_id=job.raw_id,
+        id=job.id,
+        cluster=cluster,
+        state=job.state,
+        submit=job.submit,
+        start=job.start,
+        end=job.end,
+        exit=job.exit,
+        derived_exit=job.derived_exit,
+        node_list=job.node_list,
+        nodes=job.nodes,
+        user=job.user,
+        uid=job.uid,
+        partition=job.partition,
+        name=job.name,
+        gpus=job.gpus,
+        reason=job.reason,
+    )

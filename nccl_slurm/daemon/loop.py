@@ -1,0 +1,213 @@
+"""The daemon: a list of duties, each with its period. A duty that fails is noted and tried again.
+
+Everything that must survive a kill is in the store or still in the shared folder; what is only in memory (periods,
+hints, when a node was last COMPLETING) is found again by asking Slurm.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nccl_slurm.clock import Clock
+from nccl_slurm.collect.shared import Inbox
+from nccl_slurm.config import Config
+from nccl_slurm.daemon.comments import CommentWriter
+from nccl_slurm.daemon.conclude import Conclusions
+from nccl_slurm.daemon.intake import Hints, RecordIntake
+from nccl_slurm.daemon.ledger import OPEN, Ledger
+from nccl_slurm.daemon.notify import Notifier
+from nccl_slurm.daemon.output import OutputReader
+from nccl_slurm.daemon.watch import JobWatch, NodeWatch
+from nccl_slurm.errors import InputError, NcclSlurmError
+from nccl_slurm.history.rows import RunRow
+from nccl_slurm.history.store import Store
+from nccl_slurm.scheduler.client import NodeState, SchedulerClient, Settings
+
+__all__ = ["Daemon", "Duty"]
+
+_log = logging.getLogger(__name__)
+#: Ended jobs are looked for in a window that reaches back this far before the last look.
+OVERLAP_S = 3600.0
+LOOK_BACK_EVERY_S = 600.0
+CONTROLLERS_EVERY_S = 600.0
+HEARTBEAT_EVERY_S = 30.0
+#: Nodes are asked more often while a run waits for their records.
+SETTLING_POLL_S = 5.0
+BACK_OFF_MAX_S = 60.0
+HINT_KEPT_S = 60.0
+
+
+@dataclass
+class Duty:
+    """``due`` is when it runs next; ``failures`` in a row lengthen the pause."""
+
+    name: str
+    every_s: float
+    work: Callable[[], object]
+    due: float = 0.0
+    failures: int = 0
+
+
+class Daemon:
+    """``settings`` are those of the Slurm at start: its cluster name keys all runs."""
+
+    def __init__(
+        self,
+        config: Config,
+        client: SchedulerClient,
+        store: Store,
+        clock: Clock,
+        reader: OutputReader,
+        settings: Settings,
+        notifier: Notifier | None = None,
+    ) -> None:
+        self._config, self._client, self._store, self._clock = config, client, store, clock
+        self._notifier = notifier or Notifier("")
+        self._accounting = settings.accounting
+        self._cluster = settings.cluster
+        self._hinted: dict[int, float] = {}
+        self._nodes = NodeWatch(client, store, clock)
+        self._jobs = JobWatch(client, store, clock, settings.cluster)
+        self._ledger = Ledger(client, store, settings.cluster)
+        self._conclusions = Conclusions(config, store, clock, reader)
+        self._comments = CommentWriter(client, store, clock, config.daemon.verify_s)
+        self._hints = Hints(config.paths.events)
+        self._intake = self._make_intake()
+        self._duties = self._make_duties()
+
+    def _make_intake(self) -> RecordIntake | None:
+        shared = self._config.paths.shared
+        if not shared:
+            return None
+        inbox = Inbox(shared, self._config.daemon.record_uids)
+        return RecordIntake(inbox, self._store, self._clock, self._cluster, self._learn)
+
+    def _make_duties(self) -> list[Duty]:
+        every = self._config.daemon
+        return [
+            Duty("controllers", CONTROLLERS_EVERY_S, self._ask_controllers),
+            Duty("hints", 0.0, self._take_hints),
+            Duty("nodes", every.nodes_poll_s, self._poll_nodes),
+            Duty("jobs", every.jobs_poll_s, self._poll_jobs),
+            Duty("look-back", LOOK_BACK_EVERY_S, self._look_back),
+            Duty("open runs", every.reconcile_s, self._reconcile_open),
+            Duty("hinted runs", 0.0, self._reconcile_hinted),
+            Duty("records", 0.0, self._poll_records),
+            Duty("verdicts", 0.0, self._settle),
+            Duty("comments", 0.0, self._comments.tick),
+            Duty("heartbeat", HEARTBEAT_EVERY_S, self._heartbeat),
+        ]
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        """Until ``stopping()``."""
+        self._notifier.ready()
+        while not stopping():
+            self.tick()
+            self._clock.sleep(self._config.daemon.tick_s)
+        self._notifier.stopping()
+
+    def tick(self) -> None:
+        """Each duty that is due, once."""
+        for duty in self._duties:
+            if self._clock.now() >= duty.due:
+                self._perform(duty)
+
+    def _perform(self, duty: Duty) -> None:
+        try:
+            duty.work()
+            duty.failures = 0
+        except NcclSlurmError as error:
+            self._failed(duty, str(error))
+        except Exception as error:
+            _log.exception("%s", duty.name)
+            self._failed(duty, f"{type(error).__name__}: {error}")
+        pause = min(2.0**duty.failures, BACK_OFF_MAX_S) if duty.failures else 0.0
+        duty.due = self._clock.now() + max(duty.every_s, pause)
+
+    def _failed(self, duty: Duty, why: str) -> None:
+        duty.failures += 1
+        if duty.failures == 1:
+            _log.warning("%s: %s", duty.name, why)
+        try:
+            self._store.note(duty.name, why, self._clock.now())
+        except NcclSlurmError:
+            _log.warning("%s: the store did not take a note", duty.name)
+
+    def _open_runs(self) -> list[RunRow]:
+        return [run for run in self._store.open_runs() if run.status in OPEN]
+
+    # duties
+
+    def _ask_controllers(self) -> None:
+        self._conclusions.controllers = [controller.host for controller in self._client.controllers()]
+
+    def _take_hints(self) -> None:
+        hinted = self._hints.take()
+        if hinted:
+            self._hinted.update(dict.fromkeys(hinted, self._clock.now()))
+            self._poll_jobs()
+
+    def _poll_nodes(self) -> None:
+        failed = self._nodes.poll()
+        if failed:
+            self._react(failed)
+
+    def _react(self, failed: list[NodeState]) -> None:
+        """A node went down under a job that still runs."""
+        names = {node.name: node for node in failed}
+        for run in self._open_runs():
+            hit = [names[name] for name in run.nodes if name in names]
+            if hit:
+                self._conclusions.live(run, f"{hit[0].name} is {hit[0].full_state}")
+
+    def _poll_jobs(self) -> None:
+        jobs = self._jobs.poll()
+        if not self._accounting:
+            self._ledger.enter_live(jobs)
+
+    def _look_back(self) -> None:
+        """Runs whose events were lost: found in accounting, in windows that overlap."""
+        if not self._accounting:
+            return
+        now = self._clock.now()
+        last = self._store.value("last-look-back") or 0
+        since = max(last - OVERLAP_S, now - self._config.daemon.look_back_h * 3600)
+        self._ledger.reconcile(since=since)
+        self._store.set_value("last-look-back", int(now))
+
+    def _reconcile_open(self) -> None:
+        if self._accounting:
+            self._ledger.reconcile(run.raw_id for run in self._open_runs())
+
+    def _reconcile_hinted(self) -> None:
+        """Accounting tells the final state at once when a job ends; a hint is kept until it does, or for a minute."""
+        if not self._accounting:
+            self._hinted.clear()
+        if not self._hinted:
+            return
+        self._ledger.reconcile(self._hinted)
+        still_open = {run.raw_id for run in self._open_runs()}
+        oldest = self._clock.now() - HINT_KEPT_S
+        self._hinted = {job: at for job, at in self._hinted.items() if job in still_open and at > oldest}
+
+    def _learn(self, raw_id: int) -> None:
+        if self._accounting:
+            self._ledger.reconcile([raw_id])
+
+    def _poll_records(self) -> None:
+        if self._intake is None:
+            raise InputError("paths.shared is empty: no node records come in; set it in nccl-slurm.toml")
+        self._intake.poll()
+
+    def _settle(self) -> None:
+        if not self._conclusions.settling():
+            return
+        nodes = next(duty for duty in self._duties if duty.name == "nodes")
+        nodes.due = min(nodes.due, self._clock.now() + SETTLING_POLL_S)
+        self._conclusions.settle(self._nodes.last_completing)
+
+    def _heartbeat(self) -> None:
+        self._store.set_value("heartbeat", int(self._clock.now()))
+        self._notifier.alive("watching")

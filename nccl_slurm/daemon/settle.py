@@ -1,0 +1,28 @@
+"""When a run that ended is looked at: all records there, or the nodes had their time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+__all__ = ["missing_nodes", "settled"]
+
+
+def missing_nodes(nodes: Sequence[str], arrived: Collection[str]) -> list[str]:
+    return [node for node in nodes if node not in arrived]
+
+
+def settled(
+    nodes: Sequence[str],
+    arrived: Collection[str],
+    *,
+    end: float,
+    last_completing: Mapping[str, float],
+    now: float,
+    settle_s: float,
+    cap_s: float,
+) -> bool:
+    """A node's time runs from the moment that it left COMPLETING (its epilog was done), at the latest from the poll
+    that last saw it so; ``cap_s`` after the end nobody is waited for."""
+    if now - end >= cap_s:
+        return True
+    return all(now - max(end, last_completing.get(node, end)) >= settle_s for node in missing_nodes(nodes, arrived))

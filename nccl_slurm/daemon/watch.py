@@ -1,0 +1,134 @@
+"""What Slurm forgets later, kept while it is there: states of nodes as edges, facts of live jobs.
+
+One text call for all nodes (0.3 s for 5,000 nodes, ten times cheaper than JSON) and one for all jobs a poll.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from nccl_slurm.clock import Clock
+from nccl_slurm.daemon.batch_script import log_paths
+from nccl_slurm.daemon.runs import run_number
+from nccl_slurm.errors import SlurmError
+from nccl_slurm.history.rows import NodeEventRow, RunRow
+from nccl_slurm.history.store import Store
+from nccl_slurm.scheduler.client import LiveJob, NodeState, SchedulerClient
+
+__all__ = ["JobWatch", "NodeWatch", "health"]
+
+#: What a node does, not how it is: left out of the edges, or each job would write two a node.
+_WORK = frozenset({"COMPLETING", "PLANNED", "RESERVED", "CLOUD", "DYNAMIC_NORM", "BLOCKED", "PERFCTRS", "RES"})
+_WORKING = frozenset({"IDLE", "ALLOCATED", "MIXED", "COMPLETING", "PLANNED", "RESERVED"})
+
+
+def health(node: NodeState) -> str:
+    """The state without its share of work: ``UP`` (idle, mixed, allocated), ``UP+DRAIN``, ``DOWN+NOT_RESPONDING`` …"""
+    base = "UP" if node.state in _WORKING else node.state
+    return "+".join([base, *sorted(node.flags - _WORK)])
+
+
+class NodeWatch:
+    """Polls node states. ``last_completing`` is when each node was last seen COMPLETING (epilogs running)."""
+
+    def __init__(self, client: SchedulerClient, store: Store, clock: Clock) -> None:
+        self._client = client
+        self._store = store
+        self._clock = clock
+        self._known = {event.node: (event.state, event.reason) for event in store.last_node_events()}
+        self.last_completing: dict[str, float] = {}
+
+    def poll(self) -> list[NodeState]:
+        """Stores the edges since the last poll and returns the nodes that newly failed."""
+        now = self._clock.now()
+        changed = []
+        for node in self._client.nodes():
+            if "COMPLETING" in node.flags or node.state == "COMPLETING":
+                self.last_completing[node.name] = now
+            if self._known.get(node.name) != (health(node), node.reason):
+                changed.append(node)
+        failed = [node for node in changed if node.failed and not self._was_failed(node.name)]
+        self._store.add_node_events([self._edge(node, now) for node in changed])
+        self._known.update({node.name: (health(node), node.reason) for node in changed})
+        return failed
+
+    def _was_failed(self, name: str) -> bool:
+        state = self._known.get(name, ("", None))[0]
+        return state.startswith(("DOWN", "FAIL", "ERROR")) or "NOT_RESPONDING" in state or "+FAIL" in state
+
+    def _edge(self, node: NodeState, now: float) -> NodeEventRow:
+        """Slurm stamps the reason with the second in which the state was set; a first look has no such edge."""
+        fresh = node.reason_at is not None and now - 86400 < node.reason_at <= now + 1 and node.name in self._known
+        return NodeEventRow(
+            node=node.name,
+            time=float(node.reason_at or now) if fresh else now,
+            state=health(node),
+            reason=node.reason,
+            reason_by=node.reason_by,
+            source="poll",
+        )
+
+
+class JobWatch:
+    """Keeps of each live job with nodes: node list, output paths, comment, batch script's log folders."""
+
+    def __init__(self, client: SchedulerClient, store: Store, clock: Clock, cluster: str) -> None:
+        self._client = client
+        self._store = store
+        self._clock = clock
+        self._cluster = cluster
+
+    def poll(self) -> list[LiveJob]:
+        """All live jobs as Slurm told them; those that have (had) nodes are in the store afterwards."""
+        jobs = list(self._client.jobs())
+        for job in jobs:
+            if job.nodes and job.start is not None and job.state != "PENDING":
+                self._keep(job, job.start)
+        return jobs
+
+    def _keep(self, job: LiveJob, start: float) -> None:
+        known = self._store.runs_of_raw(self._cluster, job.raw_id)
+        number = run_number(known, start)
+        before = next((run for run in known if run.run == number), None)
+        paths = before.log_paths if before else self._script_paths(job)
+        row = RunRow(
+            cluster=self._cluster,
+            raw_id=job.raw_id,
+            run=number,
+            id=job.id,
+            user=job.user,
+            uid=job.uid,
+            name=job.name,
+            partition=job.partition,
+            state=job.state if before is None else before.state,
+            nodes=_union(before.nodes if before else (), job.nodes),
+            submit=job.submit,
+            start=start,
+            gpus=job.gpus,
+            stdout=job.stdout,
+            stderr=job.stderr,
+            workdir=job.workdir,
+            log_paths=tuple(paths),
+            comment=job.comment,
+            live_reason=job.reason,
+        )
+        if before is None:
+            self._store.upsert_run(row)
+        elif before.with_live(row) != before:
+            self._store.upsert_run(before.with_live(row))
+
+    def _script_paths(self, job: LiveJob) -> list[str]:
+        if not job.batch or not job.workdir:
+            return []
+        try:
+            script = self._client.batch_script(job.id)
+        except SlurmError:
+            return []
+        known = {"SLURM_JOB_ID": str(job.raw_id), "SLURM_JOB_NAME": job.name, "USER": job.user or "\0"}
+        known["SLURM_SUBMIT_DIR"] = job.workdir
+        return log_paths(script or "", job.workdir, known)
+
+
+def _union(one: Sequence[str], two: Iterable[str]) -> tuple[str, ...]:
+    """A job under --no-kill loses a failed node from its list: what it once had is kept."""
+    return tuple(dict.fromkeys([*one, *two]))
