@@ -11,8 +11,10 @@ from nccl_slurm.model import Fact, Gap
 
 __all__ = ["Holding", "gpus_of_run", "own_events"]
 
-_PCI = re.compile(r"Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})")
-_OOM_UID = re.compile(r"\bUID:([0-9]{1,10})\b")
+#: Kinds whose ``pci`` is that of a GPU (an SXid's is that of a switch, which all GPUs share).
+_GPU_KINDS = ("kernel.xid", "kernel.gpu-")
+_OOM_USER = re.compile(r"\b(?:UID:|uid=)([0-9]{1,10})\b")
+_OOM_JOB = re.compile(r"task_memcg=[^,]{0,400}/job_([0-9]{1,18})(?:/|,|$)")
 _NUMBERS = re.compile(r"[0-9]{1,4}(?:-[0-9]{1,4})?(?:,[0-9]{1,4}(?:-[0-9]{1,4})?)*\Z")
 
 
@@ -21,6 +23,7 @@ class Holding(NamedTuple):
 
     gpus: frozenset[str] | None
     alone: bool
+    job_id: int
     uid: int | None
 
 
@@ -66,14 +69,14 @@ def own_events(facts: Iterable[Fact], held: Holding, gaps: list[Gap]) -> list[Fa
 
 def _is_own(fact: Fact, held: Holding) -> bool | None:
     """None: can't be told."""
-    pci = _PCI.search(fact.text)
-    if pci and held.gpus is not None:
-        return bus_id(pci.group(1)) in held.gpus
+    gpu = bus_id(str(fact.data.get("pci")))
+    if gpu is not None and fact.kind.startswith(_GPU_KINDS) and held.gpus is not None:
+        return gpu in held.gpus
     if held.alone:
         return True
-    uid = _OOM_UID.search(fact.text)
-    if uid and held.uid is not None and int(uid.group(1)) != held.uid:
+    job, user = _OOM_JOB.search(fact.text), _OOM_USER.search(fact.text)
+    if job:
+        return int(job.group(1)) == held.job_id
+    if user and held.uid is not None and int(user.group(1)) != held.uid:
         return False
-    if uid and held.uid is not None:
-        return True
     return None if fact.role == "cause" or fact.hint is not None else True

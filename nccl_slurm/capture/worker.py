@@ -19,6 +19,8 @@ from nccl_slurm.capture.facts import clean_fact, clean_facts, clean_gaps, clean_
 from nccl_slurm.capture.neighbours import Neighbours
 from nccl_slurm.capture.spool import Run
 from nccl_slurm.model import Fact, Gap
+from nccl_slurm.parse.kernel import kernel_facts
+from nccl_slurm.parse.patterns import Rows, load_rows
 
 __all__ = ["before", "finish"]
 
@@ -148,11 +150,9 @@ class _Work:
         uid = self.env.get("SLURM_JOB_UID", "")
         gpus = ownership.gpus_of_run(self.env, (first or {}).get("gpus"))
         alone = start is not None and not self.neighbours.between(start, self._closed_at())
-        return ownership.Holding(gpus, alone, int(uid) if uid.isascii() and uid.isdigit() else None)
+        return ownership.Holding(gpus, alone, self.run.job_id, int(uid) if uid.isascii() and uid.isdigit() else None)
 
     def _kernel_events(self, held: ownership.Holding) -> list[Fact]:
-        from nccl_slurm.parse.kernel import kernel_facts
-
         start, now = self._started_at(), time.time()
         if start is None:
             self.gaps.append(Gap("kernel log", "when this run started on the node is not known"))
@@ -160,7 +160,11 @@ class _Work:
         lines = kernel.kernel_lines(self.conf, start, now, self.earlier_boot, self.gaps)
         if self.earlier_boot is not None:
             lines += kernel.panic_lines(self.conf, start, now, self.gaps)
-        return ownership.own_events(kernel_facts(lines, self.node), held, self.gaps)
+        return ownership.own_events(kernel_facts(lines, self.node, self._rows()), held, self.gaps)
+
+    def _rows(self) -> Rows:
+        """Raises ConfigError (a node without compiled rows whose Python reads no TOML): a gap of its source."""
+        return load_rows(self.conf.patterns or None)
 
     def _user_files(self) -> dict[str, Any]:
         uid, gid = self.env.get("SLURM_JOB_UID", ""), self.env.get("SLURM_JOB_GID", "")
