@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
-from nccl_slurm.parse import nccl, slurmtext, torch, xid
+from nccl_slurm.parse import elastic, nccl, slurmtext, torch, xid
 from nccl_slurm.parse.patterns import Row, Rows
 from nccl_slurm.parse.prefix import MAX_RANK
 
@@ -16,6 +16,7 @@ _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}\Z")
 
 #: Each changes ``data`` in place and returns the role and the hint, which may depend on what the line says.
 _REFINE: Mapping[str, Callable[[Row, Any, str, Rows], tuple[str, str | None]]] = {
+    "elastic": elastic.refine,
     "kernel": xid.refine,
     "nccl": nccl.refine,
     "slurm": slurmtext.refine,
@@ -43,6 +44,8 @@ def find(text: str, rows: Rows, numbers: Sequence[int] | None = None) -> Finding
     rank = _rank(data)
     if isinstance(data.get("missing"), (str, int)):
         data["missing"] = [int(one) for one in re.findall(r"\d{1,8}", str(data["missing"]))]
+    if "pci" in data:
+        data["pci"] = xid.pci_id(data["pci"]) or str(data["pci"])
     refine = _REFINE.get(row.producer)
     role, hint = refine(row, data, text, rows) if refine else (row.role, row.hint)
     host = host_name(data.get("node"))

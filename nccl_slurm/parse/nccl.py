@@ -19,6 +19,8 @@ def refine(row: Row, data: dict[str, Any], text: str, rows: Rows) -> tuple[str, 
     gpu = bus_id(data.pop("bus", None))
     if gpu is not None:
         data["gpu"] = gpu
+    if "value" in data:
+        data["value"] = str(data["value"])
     return row.role, row.hint
 
 
@@ -54,8 +56,8 @@ class Communicators:
             self._members[Member(host, pid, rank, size, data.get("gpu"), "parent" in data)] = None
 
     def size(self) -> int | None:
-        """Ranks of the largest communicator, or None."""
-        return max((member.size for member in self._members), default=None)
+        """Ranks of the largest communicator that was not split off another, or None."""
+        return max((member.size for member in self._members if not member.split), default=None)
 
     def ranks(self, world_size: int | None) -> tuple[dict[tuple[str, int], Member], str | None]:
         """(host, pid) → its membership in the communicator of all ranks; and why there is none, or None.

@@ -29,6 +29,9 @@ _LABELS = (
     re.compile(r"(?:[\w.-]{1,120} )?\[std(?:out|err)\] "),
     re.compile(r"[\w.-]{1,60}/\d{1,6} \[\d{1,4}\]:"),
     re.compile(r" {0,6}(?P<task>\d{1,7}): (?=\S| {2})"),  # srun -l
+    re.compile(  # syslog
+        r"[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d (?P<host>[A-Za-z0-9][\w.-]{0,254}) [\w./-]{1,60}(?:\[\d{1,10}\])?: "
+    ),
     re.compile(r"\[\d{1,9}\] (?=\[)"),
     re.compile(
         r"(?P<stamp>\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?)"

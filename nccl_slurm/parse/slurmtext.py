@@ -19,6 +19,8 @@ def refine(row: Row, data: dict[str, Any], text: str, rows: Rows) -> tuple[str, 
         data["tasks"] = tasks(str(data["tasks"]))
     if "core" in data:
         data["core"] = 1
+    if "step" in data:
+        data["step"] = str(data["step"])
     hosts = str(data.get("hosts", ""))
     if hosts and not set(hosts) & set("[],"):
         data["node"] = hosts

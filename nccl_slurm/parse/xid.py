@@ -18,8 +18,6 @@ _RECOVERY_CHANGED = 154
 
 
 def refine(row: Row, data: dict[str, Any], text: str, rows: Rows) -> tuple[str, str | None]:
-    if "pci" in data:
-        data["pci"] = pci_id(data["pci"]) or str(data["pci"])
     if row.id != "kernel.xid":
         return row.role, row.hint
     message = str(data.get("message", ""))

@@ -1,0 +1,280 @@
+"""A set of files → `Parsed`: facts with their ranks, the table of ranks, and what could not be read."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any, BinaryIO, Hashable, Iterable
+
+from nccl_slurm.model import Fact, Gap, Parsed
+from nccl_slurm.parse import elastic, flight_recorder, names, task, torch
+from nccl_slurm.parse.finding import find
+from nccl_slurm.parse.logfile import Log, Seen, read_log
+from nccl_slurm.parse.nccl import Communicators, Member
+from nccl_slurm.parse.patterns import Rows
+from nccl_slurm.parse.prefix import MAX_RANK
+from nccl_slurm.parse.ranks import RANKS_LIMIT, Owners, Table, short_host
+from nccl_slurm.parse.repeat import Kept
+from nccl_slurm.parse.source import Source, walk
+
+__all__ = ["Source", "read_sources", "walk"]
+
+_FIRST = 4096
+_JSON_LIMIT = 1 << 20
+_FAILURES_LIMIT = 100_000
+#: Lines of these are not of the rank whose file they stand in.
+_NOT_OF_A_RANK = ("slurm", "kernel", "elastic")
+
+
+def read_sources(sources: Iterable[Source], rows: Rows, *, now: float | None = None) -> Parsed:
+    """Reads each source once. ``now`` dates stamps without a year where a file has no time. Never raises."""
+    reading = _Reading(rows, time.time() if now is None else now)
+    for source in sources:
+        try:
+            reading.read(source)
+        except Exception as error:  # nothing in a job's file may end a report
+            reading.gaps.append(Gap(source.name, f"can't be read: {error or type(error).__name__}"[:300]))
+    return reading.parsed()
+
+
+class _Reading:
+    def __init__(self, rows: Rows, now: float) -> None:
+        self.gaps: list[Gap] = []
+        self._rows, self._now = rows, now
+        self._kept: Kept[Seen] = Kept()
+        self._logs: list[Log] = []
+        self._files: list[str] = []
+        self._dumps: list[tuple[Source, flight_recorder.Dump]] = []
+        self._communicators = Communicators()
+        self._failures: list[Fact] = []
+        self._forced: set[tuple[str | None, Any]] = set()
+        self._progress: dict[Hashable, dict[str, tuple[int, dict[str, int]]]] = {}
+        self._worlds: dict[int, str] = {}
+        self._places: dict[tuple[int, str], None] = {}
+        self._bytes = 0
+
+    # ---- reading
+
+    def read(self, source: Source) -> None:
+        self._files.append(source.name)
+        name = names.read(source.name)
+        with source.open() as file:
+            first = file.read(min(_FIRST, max(source.size, 0)))
+            if flight_recorder.looks_like(source.name, first):
+                self._dump(source, file, first)
+            elif name.procid is not None and source.size <= task.SIZE_LIMIT:
+                self._task(source, first)
+            elif not (source.name.endswith("error.json") and self._error_file(source, file, first)):
+                self._log(source, file, first)
+
+    def _log(self, source: Source, file: BinaryIO, first: bytes) -> None:
+        past = 0 < source.mtime < self._now
+        log = read_log(source, file, first, self._rows, source.mtime if past else self._now, self._sink)
+        self._logs.append(log)
+        self._bytes += log.bytes
+        if log.problem is not None:
+            self.gaps.append(Gap(source.name, log.problem))
+
+    def _dump(self, source: Source, file: BinaryIO, first: bytes) -> None:
+        raw = first + file.read(max(0, min(source.size, flight_recorder.SIZE_LIMIT) - len(first)))
+        self._bytes += len(raw)
+        if source.size > flight_recorder.SIZE_LIMIT:
+            raise ValueError(f"larger than {flight_recorder.SIZE_LIMIT >> 20} MiB")
+        dump = flight_recorder.read(raw)
+        self._dumps.append((source, dump))
+        if dump.world_size is not None:
+            self._worlds.setdefault(dump.world_size, source.name)
+
+    def _task(self, source: Source, first: bytes) -> None:
+        self._bytes += len(first)
+        fact = task.fact(source, first)
+        self._sink(Seen(fact, None, (source.name,)))
+
+    def _error_file(self, source: Source, file: BinaryIO, first: bytes) -> bool:
+        """False: not one; ``file`` then still stands after ``first``."""
+        if source.size > _JSON_LIMIT:
+            return False
+        raw = first + file.read(max(0, source.size - len(first)))
+        self._bytes += len(raw)
+        error = elastic.error_file(raw)
+        if error is None:
+            self.gaps.append(Gap(source.name, "no error.json of torchelastic"))
+            return True
+        known = find(error.message.partition("\n")[0], self._rows)
+        data = {**error.data, **({} if known is None else {**known.data, "kind": known.kind})}
+        fact = Fact(
+            kind="elastic.error-file",
+            text=error.message,
+            producer="elastic",
+            role="cause" if known is None else known.role,
+            trust=source.trust,
+            hint="rank-exception" if known is None else known.hint,
+            file=source.name,
+            line=1,
+            offset=0,
+            time=error.time,
+            uncertainty_s=None if error.time is None else 1.0,
+            data=data,
+        )
+        self._sink(Seen(fact, None, ()))
+        return True
+
+    def _sink(self, seen: Seen) -> None:
+        fact, attempt = seen.fact, names.read(seen.fact.file or "").attempt
+        if attempt is not None:
+            fact = replace(fact, data={**fact.data, "attempt": attempt})
+            seen = seen._replace(fact=fact)
+        self._note(fact, seen.pid)
+        owner = _owner(fact, seen.pid)
+        progress = torch.progress(fact.data) if fact.producer == "torch" else None
+        if progress is not None:
+            self._advance(owner, attempt or 0, *progress)
+        self._kept.add(fact.kind, owner, seen.distinct, seen, labelled=owner != fact.file)
+
+    def _note(self, fact: Fact, pid: int | None) -> None:
+        if fact.rank is not None and fact.host is not None and fact.producer in ("nccl", "ofi"):
+            if len(self._places) < RANKS_LIMIT:
+                self._places[fact.rank, fact.host] = None
+        if fact.kind in ("nccl.init-start", "nccl.init-complete"):
+            self._communicators.add(fact.host, pid, dict(fact.data))
+        elif fact.kind == "framework.world-size":
+            size = fact.data.get("world_size")
+            if isinstance(size, int) and 0 < size <= MAX_RANK and len(self._worlds) < 100:
+                self._worlds.setdefault(size, fact.file or "")
+        elif fact.kind == "elastic.failure" and len(self._failures) < _FAILURES_LIMIT:
+            self._failures.append(fact)
+        elif fact.kind == "elastic.forced-kill" and len(self._forced) < _FAILURES_LIMIT:
+            self._forced.add((fact.file, fact.data.get("pid")))
+
+    def _advance(self, owner: Hashable, attempt: int, group: str, counters: dict[str, int]) -> None:
+        """Counters of the earliest attempt: later ones start from a checkpoint and count anew."""
+        groups = self._progress.setdefault(owner, {})
+        if group not in groups and len(groups) >= 256:
+            return
+        before, own = groups.get(group, (attempt, {}))
+        if attempt > before:
+            return
+        if attempt < before:
+            own = {}
+        groups[group] = attempt, {key: max(own.get(key, -1), counters.get(key, -1)) for key in {*own, *counters}}
+
+    # ---- joining
+
+    def parsed(self) -> Parsed:
+        world = self._world()
+        members, why = self._communicators.ranks(world)
+        if why is not None:
+            self.gaps.append(Gap("ranks", why))
+            members = {}
+        owners = Owners(self._files, members, self._failures)
+        owners.add(self._logs)
+        table = Table()
+        self._fill(table, owners, members)
+        dump_facts = self._dump_facts(table, owners)
+        facts = [self._resolve(seen, table, owners, members) for seen in self._kept.items()]
+        if world is None and members:
+            world = self._communicators.size()
+        return Parsed(
+            facts=tuple(facts + dump_facts),
+            ranks=tuple(table.ranks()),
+            gaps=tuple(self.gaps + owners.gaps + table.gaps + self._kept.gaps()),
+            world_size=world,
+            bytes_read=self._bytes,
+            lines_unknown=sum(log.unknown for log in self._logs),
+        )
+
+    def _world(self) -> int | None:
+        if len(self._worlds) > 1:
+            sizes = ", ".join(str(size) for size in sorted(self._worlds))
+            self.gaps.append(Gap("world size", f"the sources disagree: {sizes}; not used"))
+            return None
+        return next(iter(self._worlds), None)
+
+    def _fill(self, table: Table, owners: Owners, members: dict[tuple[str, int], Member]) -> None:
+        for (host, pid), member in members.items():
+            table.set(member.rank, "host", short_host(host))
+            table.set(member.rank, "gpu", member.gpu)
+            table.latest(member.rank, "pid", pid)
+        for rank, host in self._places:
+            table.set(rank, "host", short_host(host))
+        for fact in self._failures:
+            self._fill_failure(table, fact, owners)
+        for log in self._logs:
+            name, own = log.source.name, owners.rank.get(log.source.name)
+            for rank, track in log.tracks.items():
+                if rank is not None:
+                    table.see(rank, name, track)
+                elif own is not None:
+                    table.see(own, name, track)
+            if own is not None:
+                table.set(own, "host", short_host(owners.host.get(name), log.source.host))
+                table.set(own, "local_rank", names.read(name).local_rank)
+            for rank, local in log.local_ranks.items():
+                table.set(rank, "local_rank", local)
+        for owner, groups in self._progress.items():
+            rank = owner if isinstance(owner, int) else owners.rank.get(str(owner))
+            if rank is not None:
+                table.progress(rank, {group: counters for group, (_, counters) in groups.items()})
+
+    def _fill_failure(self, table: Table, fact: Fact, owners: Owners) -> None:
+        if fact.rank is None:
+            return
+        table.set(fact.rank, "host", short_host(fact.host, owners.host.get(fact.file or "")))
+        table.set(fact.rank, "local_rank", fact.data.get("local_rank"))
+        table.latest(fact.rank, "pid", fact.data.get("pid"))
+        table.latest(fact.rank, "exit", fact.data.get("exitcode"))
+
+    def _resolve(self, seen: Seen, table: Table, owners: Owners, members: dict[tuple[str, int], Member]) -> Fact:
+        fact = seen.fact
+        file_host = owners.host.get(fact.file or "")
+        rank = fact.rank
+        if rank is None and fact.host is not None and seen.pid is not None:
+            member = members.get((fact.host, seen.pid))
+            rank = None if member is None else member.rank
+        if rank is None and (fact.producer not in _NOT_OF_A_RANK or fact.kind == "elastic.error-file"):
+            rank = owners.rank.get(fact.file or "")
+        role = fact.role
+        if fact.data.get("exitcode") == -9 and (fact.file, fact.data.get("pid")) in self._forced:
+            role = "consequence"
+        host = short_host(fact.host, file_host) or file_host or table.host(rank)
+        return replace(fact, rank=rank, host=host, role=role)
+
+    def _dump_facts(self, table: Table, owners: Owners) -> list[Fact]:
+        facts = []
+        for source, dump in self._dumps:
+            rank = owners.named(source.name)
+            if rank is None:
+                self.gaps.append(Gap(source.name, "a flight recorder dump whose rank is not known"))
+            else:
+                table.see(rank, source.name, None)
+                table.progress(rank, {group.name: group.counters for group in dump.groups})
+            for group in dump.groups:
+                facts.extend(_group_facts(source, group, rank, source.host or table.host(rank)))
+        return facts
+
+
+def _owner(fact: Fact, pid: int | None) -> Hashable:
+    if fact.rank is not None:
+        return fact.rank
+    return (fact.host, pid) if fact.host is not None and pid is not None else fact.file
+
+
+def _group_facts(source: Source, group: flight_recorder.Group, rank: int | None, host: str | None) -> list[Fact]:
+    base: dict[str, Any] = {"pg": group.name, "pg_name": group.description}
+    said = ", ".join(f"{key} {value}" for key, value in group.counters.items())
+    status = Fact(
+        kind="flight-recorder.status",
+        text=f"flight recorder: group {group.name} {group.description}: {said}",
+        producer="flight-recorder",
+        role="context",
+        trust=source.trust,
+        file=source.name,
+        rank=rank,
+        host=host,
+        data={**base, **group.counters, "recent": group.recent},
+    )
+    if group.waiting is None:
+        return [status]
+    text = f"flight recorder: group {group.name} {group.description}: {group.waiting['op']} {group.waiting['seq']} open"
+    waiting = replace(status, kind="flight-recorder.waiting", text=text, data={**base, **group.waiting})
+    return [status, waiting]

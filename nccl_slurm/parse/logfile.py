@@ -1,0 +1,206 @@
+"""One log file → facts, and what its first and last lines say of each rank that writes to it."""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO, Callable, NamedTuple
+
+from nccl_slurm.model import Fact
+from nccl_slurm.parse import elastic, stamp
+from nccl_slurm.parse.finding import Finding, find, host_name
+from nccl_slurm.parse.kernel import TEXT_LIMIT, Pending
+from nccl_slurm.parse.patterns import Rows
+from nccl_slurm.parse.prefix import Prefix, strip
+from nccl_slurm.parse.scan import Candidate, Scan, lines_of
+from nccl_slurm.parse.source import Source
+from nccl_slurm.parse.traceback import Tracebacks
+
+__all__ = ["Log", "Seen", "Track", "read_log"]
+
+_HEAD_LINES = 100
+_LINE_SHOWN = 400
+
+
+class Seen(NamedTuple):
+    """A fact whose rank may still have to be found: by ``pid`` (NCCL prints host and pid) or by its file."""
+
+    fact: Fact
+    pid: int | None
+    distinct: tuple[Any, ...]
+
+
+class Track:
+    """First and last time stamp and last line of one rank in one file."""
+
+    def __init__(self) -> None:
+        self.first: float | None = None
+        self.last: float | None = None
+        self.uncertainty_s: float | None = None
+        self.last_line: str | None = None
+
+    def see(self, seconds: float | None, uncertainty_s: float | None) -> None:
+        if seconds is None:
+            return
+        self.first = seconds if self.first is None else min(self.first, seconds)
+        self.last = seconds if self.last is None else max(self.last, seconds)
+        self.uncertainty_s = max(self.uncertainty_s or 0.0, uncertainty_s or 0.0)
+
+    def merge(self, other: Track) -> None:
+        """The last line is the one of the later time; without times that of ``other``."""
+        if other.last_line is not None and (self.last is None or other.last is None or other.last >= self.last):
+            self.last_line = other.last_line
+        for seconds in (other.first, other.last):
+            self.see(seconds, other.uncertainty_s)
+
+
+class Log:
+    """What one file told. ``tracks``: by the rank that labels say, None for lines without such a label."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.tracks: dict[int | None, Track] = {}
+        self.processes: dict[tuple[str, int], None] = {}
+        self.local_ranks: dict[int, int] = {}
+        self.kernel = False
+        self.bytes = 0
+        self.unknown = 0
+        self.problem: str | None = None
+
+    @property
+    def ranks(self) -> list[int]:
+        return [rank for rank in self.tracks if rank is not None]
+
+
+def read_log(source: Source, file: BinaryIO, first: bytes, rows: Rows, now: float, sink: Callable[[Seen], None]) -> Log:
+    """Reads ``file`` (its ``first`` bytes are read already); gives each fact to ``sink``. Never raises for content."""
+    reader = _Reader(source, rows, now, sink)
+    scan = Scan(file, rows, first=first, size=source.size)
+    for candidate in scan:
+        reader.line(candidate)
+    reader.end(scan)
+    return reader.log
+
+
+class _Reader:
+    def __init__(self, source: Source, rows: Rows, now: float, sink: Callable[[Seen], None]) -> None:
+        self.log = Log(source)
+        self._rows, self._now, self._sink = rows, now, sink
+        self._table, self._tracebacks, self._pending = elastic.Table(), Tracebacks(), Pending()
+        self._exceptions = [number for number, row in enumerate(rows.rows) if row.id.startswith("python.")]
+        self._known = 0
+
+    def line(self, candidate: Candidate) -> None:
+        prefix = strip(candidate.text)
+        ended = self._tracebacks.feed(prefix.label, prefix.text)
+        finding = find(prefix.text, self._rows, candidate.rows) if candidate.rows else None
+        if ended is not None:
+            finding = self._exception(finding, *ended)
+        if finding is None:
+            return
+        self._known += 1
+        if finding.kind.startswith(elastic.ROW):
+            block = self._table.feed(
+                prefix.label, finding.kind, dict(finding.data), candidate.number, candidate.offset, candidate.text
+            )
+            if block is not None:
+                self._block(block)
+            return
+        joined = self._pending.join(finding)
+        if joined is not None and joined.kind != "python.traceback":
+            self._emit(joined, prefix, candidate)
+
+    def end(self, scan: Scan) -> None:
+        for block in self._table.rest():
+            self._block(block)
+        self.log.bytes, self.log.problem = scan.bytes, scan.problem
+        self.log.unknown = max(0, scan.lines - self._known)
+        for _, text in lines_of(scan.head)[:_HEAD_LINES]:
+            self._see(strip(text), text)
+        for offset, text in lines_of(scan.tail):
+            if 0 < offset == scan.tail.offset:
+                continue  # cut: its label may be missing
+            track = self._see(strip(text), text)
+            if track is not None:
+                track.last_line = text[:_LINE_SHOWN]
+
+    def _exception(self, finding: Finding | None, name: str, message: str) -> Finding | None:
+        """The last line of a traceback is a fact even if no row knows its text."""
+        if finding is not None:
+            return finding._replace(data={"exception": name, **finding.data})
+        known = find(f"{name}: {message}", self._rows, self._exceptions)
+        if known is not None:
+            return known
+        data = {"type": name, "message": message[:400]}
+        return Finding("python.exception", "python", "cause", "rank-exception", data)
+
+    def _see(self, prefix: Prefix, text: str) -> Track | None:
+        if not prefix.text.strip():
+            return None
+        track = self.log.tracks.setdefault(prefix.rank, Track())
+        at = stamp.find(text, self._now)
+        if at is not None:
+            track.see(at.seconds, at.uncertainty_s)
+        return track
+
+    def _emit(self, finding: Finding, prefix: Prefix, candidate: Candidate) -> None:
+        data = dict(finding.data)
+        at = stamp.find(candidate.text, self._now)
+        rank = finding.rank if finding.rank is not None else prefix.rank
+        self._note(finding, prefix, rank, data)
+        fact = Fact(
+            kind=finding.kind,
+            text=candidate.text[:TEXT_LIMIT],
+            producer=finding.producer,
+            role=finding.role,
+            trust=self.log.source.trust,
+            hint=finding.hint,
+            file=self.log.source.name,
+            line=candidate.number,
+            offset=candidate.offset,
+            rank=rank,
+            host=finding.host or host_name(prefix.host),
+            time=None if at is None else at.seconds,
+            uncertainty_s=None if at is None else at.uncertainty_s,
+            data=data,
+        )
+        self._sink(Seen(fact, prefix.pid, finding.distinct))
+
+    def _note(self, finding: Finding, prefix: Prefix, rank: int | None, data: dict[str, Any]) -> None:
+        """Labels that are no rank go into ``data``; who writes here is kept for finding the ranks of other lines."""
+        for key, value in (("task", prefix.task), ("local_rank", prefix.local_rank), ("writer_pid", prefix.pid)):
+            if value is not None:
+                data.setdefault(key, value)
+        if prefix.host is not None and host_name(prefix.host) is None:
+            data.setdefault("ip", prefix.host[:80])
+        if rank is not None and prefix.local_rank is not None and rank == prefix.rank:
+            self.log.local_ranks[rank] = prefix.local_rank
+        host = host_name(prefix.host)
+        if (
+            finding.producer == "nccl"
+            and host is not None
+            and prefix.pid is not None
+            and len(self.log.processes) < 4096
+        ):
+            self.log.processes[host, prefix.pid] = None
+        if finding.producer == "kernel":
+            self.log.kernel = True
+
+    def _block(self, block: elastic.Block) -> None:
+        data = dict(block.data)
+        at = stamp.find(str(data.get("time", "")), self._now)
+        fact = Fact(
+            kind="elastic.failure",
+            text=block.text[:TEXT_LIMIT],
+            producer="elastic",
+            role=block.role,
+            trust=self.log.source.trust,
+            hint=block.hint,
+            file=self.log.source.name,
+            line=block.number,
+            offset=block.offset,
+            rank=data["rank"],
+            host=host_name(data.get("host")),
+            time=None if at is None else at.seconds,
+            uncertainty_s=None if at is None else at.uncertainty_s,
+            data=data,
+        )
+        self._sink(Seen(fact, None, (data.get("pid"),)))

@@ -1,0 +1,68 @@
+"""What the name of a file says: its rank, process, task, attempt, host."""
+
+from __future__ import annotations
+
+import re
+from typing import Iterable, NamedTuple
+
+from nccl_slurm.parse.finding import host_name
+from nccl_slurm.parse.prefix import MAX_RANK
+
+__all__ = ["Name", "folder_hosts", "read"]
+
+_PROCESS = re.compile(r"nccl\.(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,254}?)\.(?P<pid>\d{1,10})\.log(?:\.\w{1,5})?\Z")
+_TASK = re.compile(r"task\.(?P<step>\w{1,20})\.(?P<procid>\d{1,8})\Z")
+_DUMP = re.compile(r"(?:nccl_trace|comm_lib_trace|fr_json|fr_trace)_rank_?(?P<rank>\d{1,8})(?:\.\w{1,8})?\Z")
+_RANK = re.compile(r"(?<![A-Za-z0-9])[Rr]ank[_.-]?(?P<rank>\d{1,8})(?!\d)")
+_NO_RANK = re.compile(r"(?i)(?:local|node|group)[_.-]?rank")
+_ATTEMPT = re.compile(r"(?:\A|/)attempt_(?P<attempt>\d{1,6})/(?P<local>\d{1,5})/[^/]*\Z")
+_NO_HOST = re.compile(
+    r"(?i)(?:attempt|rank|version|step|run|job|epoch|local|task|logs?|stdout|stderr|out|err)[_.-]?\d*\Z"
+)
+
+
+class Name(NamedTuple):
+    """``attempt``, ``local_rank``: torchrun's ``attempt_0/1/stderr.log``; ``host``, ``pid``: ``nccl.HOST.PID.log``."""
+
+    rank: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    procid: int | None = None
+    step: str | None = None
+    attempt: int | None = None
+    local_rank: int | None = None
+
+
+def read(name: str) -> Name:
+    """``name``: relative path. Local, node and group ranks in it give no rank."""
+    base = name.rpartition("/")[2]
+    process, task = _PROCESS.match(base), _TASK.match(base)
+    if process is not None:
+        return Name(host=process.group("host"), pid=int(process.group("pid")))
+    if task is not None:
+        return Name(procid=int(task.group("procid")), step=task.group("step"))
+    attempt = _ATTEMPT.search(name)
+    if attempt is not None:
+        return Name(attempt=int(attempt.group("attempt")), local_rank=int(attempt.group("local")))
+    return Name(rank=_rank(base))
+
+
+def folder_hosts(names: Iterable[str]) -> dict[str, str]:
+    """First folder of a path → host, where it looks like one: a name with a digit that no other use explains."""
+    firsts = {name.partition("/")[0] for name in names if "/" in name}
+    return {
+        first: first
+        for first in firsts
+        if host_name(first) and first[0].isalpha() and any(map(str.isdigit, first)) and not _NO_HOST.match(first)
+    }
+
+
+def _rank(base: str) -> int | None:
+    dump = _DUMP.match(base)
+    if dump is not None:
+        found = {int(dump.group("rank"))}
+    elif _NO_RANK.search(base):
+        return None
+    else:
+        found = {int(match.group("rank")) for match in _RANK.finditer(base)}
+    return found.pop() if len(found) == 1 and max(found) <= MAX_RANK else None

@@ -1,0 +1,199 @@
+"""Who is who: files and processes → global ranks, and the table of ranks. What contradicts itself becomes a gap."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Mapping
+
+from nccl_slurm.model import Fact, Gap, Rank
+from nccl_slurm.parse import names
+from nccl_slurm.parse.finding import host_name
+from nccl_slurm.parse.logfile import Log, Track
+from nccl_slurm.parse.nccl import Member
+
+__all__ = ["RANKS_LIMIT", "Owners", "Table", "short_host"]
+
+RANKS_LIMIT = 65_536
+_FILES_SHOWN = 64
+
+
+def short_host(host: str | None, source_host: str | None = None) -> str | None:
+    """``n1.example.org`` → ``n1``, as NCCL and Slurm print it; a host that is the source's own keeps that spelling."""
+    if host is None or host_name(host) is None:
+        return None
+    short = host.partition(".")[0]
+    return source_host if source_host is not None and source_host.partition(".")[0] == short else short
+
+
+class Owners:
+    """Finds the rank and host of each file. ``files``: all file names read, dumps too."""
+
+    def __init__(
+        self, files: Iterable[str], members: Mapping[tuple[str, int], Member], failures: Iterable[Fact]
+    ) -> None:
+        self.gaps: list[Gap] = []
+        self.rank: dict[str, int] = {}
+        self.host: dict[str, str] = {}
+        self._members = members
+        self._folders = names.folder_hosts(files)
+        self._twice = _twice(files)
+        self._error_files = _error_files(failures)
+
+    def add(self, logs: Iterable[Log]) -> None:
+        siblings: dict[str, set[int]] = {}
+        logs = list(logs)
+        kernel = {log.source.name.partition("/")[0] for log in logs if log.kernel}
+        for log in logs:
+            self._host(log, kernel)
+            rank = self._rank(log)
+            if rank is not None:
+                self.rank[log.source.name] = rank
+            if names.read(log.source.name).attempt is not None:
+                siblings.setdefault(_folder(log.source.name), set()).update([rank] if rank is not None else [])
+        for log in logs:
+            found = siblings.get(_folder(log.source.name), set())
+            if len(found) == 1 and not log.ranks:
+                self.rank.setdefault(log.source.name, next(iter(found)))
+
+    def named(self, name: str) -> int | None:
+        """The rank in a file's own name, unless another folder has a file of the same name."""
+        rank = names.read(name).rank
+        if rank is not None and name.rpartition("/")[2] in self._twice:
+            self.gaps.append(
+                Gap(name, f"rank {rank} by its name, but another folder has a file of that name; not used")
+            )
+            return None
+        return rank
+
+    def _rank(self, log: Log) -> int | None:
+        name, content = names.read(log.source.name), log.ranks
+        if name.rank is not None:
+            rank = self.named(log.source.name)
+            if rank is not None and content and content != [rank]:
+                self.gaps.append(Gap(log.source.name, f"rank {rank} by its name, but its lines are of other ranks"))
+                return None
+            return rank
+        if name.host is not None and name.pid is not None:
+            member = self._members.get((name.host, name.pid))
+            return None if member is None else member.rank
+        if name.attempt is None or len(content) > 1:
+            return None
+        return content[0] if content else self._by_error_file(log.source.name)
+
+    def _by_error_file(self, name: str) -> int | None:
+        parts = _folder(name).split("/")
+        for depth in (3, 2):
+            ranks = self._error_files.get("/".join(parts[-depth:]), set()) if len(parts) >= depth else set()
+            if len(ranks) == 1:
+                return next(iter(ranks))
+        return None
+
+    def _host(self, log: Log, kernel: set[str]) -> None:
+        """A folder named like a host is one where there are several, or it holds a kernel log or NCCL names it."""
+        name = log.source.name
+        hosts = {host for host, _ in log.processes}
+        first = name.partition("/")[0]
+        folder = self._folders.get(first) if len(self._folders) > 1 or first in kernel or first in hosts else None
+        host = log.source.host or names.read(name).host or folder or (hosts.pop() if len(hosts) == 1 else None)
+        if host is not None:
+            self.host[name] = host
+
+
+class Table:
+    """The ranks. Two hosts for one rank (a restart elsewhere, or a forgery) leave its host unknown, with a gap."""
+
+    def __init__(self) -> None:
+        self.gaps: list[Gap] = []
+        self._rows: dict[int, dict[str, Any]] = {}
+        self._tracks: dict[int, Track] = {}
+        self._conflicts: set[tuple[int, str]] = set()
+        self._full = False
+
+    def set(self, rank: int, key: str, value: Any) -> None:
+        row = self._row(rank)
+        if row is None or value is None or (rank, key) in self._conflicts:
+            return
+        if row.setdefault(key, value) != value:
+            self._conflicts.add((rank, key))
+            self.gaps.append(Gap(f"rank {rank}", f"{key}: both {row[key]} and {value}; not used"))
+            del row[key]
+
+    def latest(self, rank: int, key: str, value: Any) -> None:
+        """For what changes with each restart: the value read last stays."""
+        row = self._row(rank)
+        if row is not None and value is not None:
+            row[key] = value
+
+    def see(self, rank: int, file: str, track: Track | None) -> None:
+        row = self._row(rank)
+        if row is None:
+            return
+        files = row.setdefault("files", [])
+        if file not in files and len(files) < _FILES_SHOWN:
+            files.append(file)
+        if track is not None:
+            self._tracks.setdefault(rank, Track()).merge(track)
+
+    def progress(self, rank: int, groups: Mapping[str, Mapping[str, int]]) -> None:
+        row = self._row(rank)
+        if row is None:
+            return
+        own = row.setdefault("progress", {})
+        for group, counters in groups.items():
+            one = own.setdefault(group[:80], {})
+            for key, value in counters.items():
+                one[key] = max(one.get(key, -1), value)
+
+    def host(self, rank: int | None) -> str | None:
+        return None if rank is None else self._rows.get(rank, {}).get("host")
+
+    def ranks(self) -> list[Rank]:
+        return [self._rank(rank, row) for rank, row in sorted(self._rows.items())]
+
+    def _row(self, rank: int) -> dict[str, Any] | None:
+        if rank in self._rows or len(self._rows) < RANKS_LIMIT:
+            return self._rows.setdefault(rank, {})
+        if not self._full:
+            self._full = True
+            self.gaps.append(Gap("ranks", f"more than {RANKS_LIMIT} ranks are named; the rest is not listed"))
+        return None
+
+    def _rank(self, rank: int, row: Mapping[str, Any]) -> Rank:
+        track = self._tracks.get(rank, Track())
+        return Rank(
+            rank=rank,
+            host=row.get("host"),
+            local_rank=row.get("local_rank"),
+            gpu=row.get("gpu"),
+            pid=row.get("pid"),
+            exit=row.get("exit"),
+            first=track.first,
+            last=track.last,
+            uncertainty_s=track.uncertainty_s,
+            last_line=track.last_line,
+            progress=row.get("progress", {}),
+            files=tuple(row.get("files", ())),
+        )
+
+
+def _folder(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _twice(files: Iterable[str]) -> set[str]:
+    folders: dict[str, set[str]] = {}
+    for name in files:
+        folder, _, base = name.rpartition("/")
+        if names.read(base).rank is not None:
+            folders.setdefault(base, set()).add(folder)
+    return {base for base, found in folders.items() if len(found) > 1}
+
+
+def _error_files(failures: Iterable[Fact]) -> dict[str, set[int]]:
+    """Ends of the worker folders that failure tables name → ranks."""
+    found: dict[str, set[int]] = {}
+    for fact in failures:
+        parts = str(fact.data.get("error_file", "")).split("/")[:-1]
+        for depth in (3, 2):
+            if fact.rank is not None and len(parts) >= depth:
+                found.setdefault("/".join(parts[-depth:]), set()).add(fact.rank)
+    return found

@@ -1,0 +1,50 @@
+"""Where a Python traceback ends: its last line names the exception.
+
+Several ranks write to one stream, so the state is kept per label. Lines of a traceback are indented or empty; the
+first one that is not, and looks like ``Type: message``, is the last. Other text in between (a NCCL line of the same
+process) is skipped.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["Tracebacks"]
+
+_START = "Traceback (most recent call last)"
+_LAST = re.compile(r"(?P<type>(?:[A-Za-z_]\w{0,80}\.){0,8}[A-Za-z_]\w{0,80})(?:: (?P<message>.*)|:)?\s*\Z", re.DOTALL)
+_CHAIN = ("During handling of the above", "The above exception was")
+_INTRUDERS = 50
+_STREAMS = 10_000
+
+
+class Tracebacks:
+    """Feed it the lines from the first of a traceback on."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+
+    def feed(self, label: str, text: str) -> tuple[str, str] | None:
+        """(type, message) where ``text`` is the last line of an open traceback, else None."""
+        if _START in text:
+            if len(self._open) < _STREAMS:
+                self._open[label] = 0
+            return None
+        if label not in self._open or not text.strip() or text[0] in " \t" or text.startswith(_CHAIN):
+            return None
+        match = _LAST.match(text[:4096])
+        if match is None or not _is_type(match.group("type")):
+            self._intruder(label)
+            return None
+        del self._open[label]
+        return match.group("type"), match.group("message") or ""
+
+    def _intruder(self, label: str) -> None:
+        self._open[label] += 1
+        if self._open[label] > _INTRUDERS:
+            del self._open[label]
+
+
+def _is_type(name: str) -> bool:
+    """Exception types are written with a capital; ``srun: error: …`` and ``n1: …`` are other text."""
+    return name.rpartition(".")[2][:1].isupper()
