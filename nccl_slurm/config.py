@@ -61,7 +61,6 @@ class Daemon:
     verify_s: float = 60.0  # read a written comment again after
     record_uids: list[int] = field(default_factory=lambda: [0])  # owners whose node records are believed
     output_limit_s: float = 120.0  # reading the job's own output, as its user
-    output_max_mb: int = 2048
 
 
 @dataclass(frozen=True)

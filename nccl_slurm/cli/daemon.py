@@ -58,9 +58,7 @@ def _serve(loaded: Config, state: Path, once: bool) -> None:
     store = Store.open(loaded.store_url, password=loaded.store_password())
     try:
         settings = _first_word(client.settings, clock, once, stopping)
-        reader = OutputReader(
-            _compiled_patterns(loaded, state), loaded.daemon.output_limit_s, loaded.daemon.output_max_mb
-        )
+        reader = OutputReader(_compiled_patterns(loaded, state), loaded.daemon.output_limit_s)
         daemon = Daemon(loaded, client, store, clock, reader, settings, Notifier())
         _log.info("watching cluster %s", settings.cluster)
         daemon.tick() if once else daemon.run(stopping)

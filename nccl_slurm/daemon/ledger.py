@@ -47,12 +47,18 @@ class Ledger:
 
     def _enter_one(self, record: Accounted, number: int, before: RunRow | None) -> None:
         row = _row(record, number, before)
-        if record.final and record.state != "RESIZING":
+        if record.final and record.state != "RESIZING" and not _is_stub(record):
             what, _ = disposition(row.as_job())
             if what != "open":
                 row = replace(row, status="final" if what == "ignore" else "settling", disposition=what)
         if row != before:
             self._store.upsert_run(row)
+
+
+def _is_stub(record: Accounted) -> bool:
+    """slurmdbd (22.05) makes up a record when a job's end reaches it before the start: user root, name "allocation",
+    no partition. Some seconds later it is whole."""
+    return record.partition is None
 
 
 def _row(record: Accounted, run: int, before: RunRow | None) -> RunRow:
@@ -62,7 +68,8 @@ def _row(record: Accounted, run: int, before: RunRow | None) -> RunRow:
     if before is None:
         return row
     nodes = tuple(dict.fromkeys([*before.nodes, *record.nodes]))
-    return replace(row.with_live(before), nodes=nodes, status=before.status)
+    row = replace(row.with_live(before), nodes=nodes, status=before.status)
+    return replace(row, user=before.user, uid=before.uid, name=before.name) if _is_stub(record) else row
 
 
 def _as_accounted(job: LiveJob, cluster: str) -> Accounted:

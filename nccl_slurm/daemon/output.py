@@ -30,7 +30,6 @@ class OutputReader:
 
     patterns: str
     limit_s: float
-    max_mb: int
     python: str = sys.executable
 
     def read(self, paths: Sequence[str], uid: int) -> Parsed:
@@ -50,7 +49,7 @@ class OutputReader:
         user = pwd.getpwuid(uid)
         script = Path(nccl_slurm.__file__).parent / "capture" / "main.py"
         who = ["--uid", str(uid), "--gid", str(user.pw_gid), "--user", user.pw_name]
-        return [self.python, "-I", "-S", str(script), "read-user", *who, "--max-mb", str(self.max_mb), "--", *paths]
+        return [self.python, "-I", "-S", str(script), "read-user", *who, "--", *paths]
 
     def _ask(self, command: Sequence[str]) -> Any:
         clean = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "NCCL_SLURM_PATTERNS": self.patterns}

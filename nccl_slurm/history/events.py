@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -45,7 +46,7 @@ class Events(Database):
         query = select(node_events)
         if since is not None:
             query = query.where(node_events.c.time >= since)
-        if until is not None:
+        if until is not None and math.isfinite(until):  # MariaDB knows no infinity
             query = query.where(node_events.c.time <= until)
         pieces = [query] if nodes is None else [query.where(node_events.c.node.in_(chunk)) for chunk in _chunks(nodes)]
         with self._reading() as connection:

@@ -69,7 +69,7 @@ def _run_key() -> list[Column[object]]:
     ]
 
 
-meta = _table("meta", Column("name", String(40), primary_key=True), Column("value", Integer, nullable=False))
+meta = _table("meta", Column("name", String(40), primary_key=True), Column("value", BigInteger, nullable=False))
 
 runs = _table(
     "runs",
