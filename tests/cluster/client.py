@@ -5,9 +5,11 @@ from __future__ import annotations
 import pwd
 import re
 import subprocess
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tests.cluster import job_python
 from tests.cluster.processes import wait_until
 from tests.cluster.scratch import USERS
 
@@ -41,22 +43,24 @@ class Client:
         self.conf = folder / "etc" / "slurm.conf"
         self.home = folder / "home" / "alice"
         self.programs = folder / "jobs"
+        self.daemon_config = folder / "etc" / "nccl-slurm.toml"
         self.env = {"PATH": PATH, "LANG": "C.UTF-8", "SLURM_CONF": str(self.conf)}
+        self.env["NCCL_SLURM_CONFIG"] = str(self.daemon_config)
 
-    def slurm(
+    def run(
         self,
-        program: str,
-        *args: str,
+        command: Sequence[str | Path],
+        *,
         user: str | None = None,
         check: bool = True,
         timeout: float = 60.0,
         stdin: str = "",
     ) -> subprocess.CompletedProcess[str]:
-        """Run a Slurm command as root or as ``user``, in that user's home folder; ``check`` raises ClusterError."""
+        """Run a command as root or as ``user``, in that user's home folder; ``check`` raises ClusterError."""
         who = pwd.getpwnam(user or "root")
         home = self.scratch / "home" / user if user in USERS else self.scratch
         done = subprocess.run(
-            [program, *args],
+            command,
             env={**self.env, "HOME": str(home), "USER": who.pw_name, "SHELL": "/bin/sh"},
             cwd=home,
             user=who.pw_uid,
@@ -69,6 +73,30 @@ class Client:
             timeout=timeout,
         )
         return succeed(done) if check else done
+
+    def slurm(
+        self,
+        program: str,
+        *args: str,
+        user: str | None = None,
+        check: bool = True,
+        timeout: float = 60.0,
+        stdin: str = "",
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a Slurm command (see `run`)."""
+        return self.run([program, *args], user=user, check=check, timeout=timeout, stdin=stdin)
+
+    def nccl_slurm(
+        self, *args: str, user: str | None = None, check: bool = True, timeout: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run ``nccl-slurm ARGS`` of this checkout, with the cluster's nccl-slurm.toml."""
+        start = "from nccl_slurm.cli.main import main; main()"
+        python = self.job_python() if user in USERS else Path(sys.executable)
+        return self.run([python, "-c", start, *args], user=user, check=check, timeout=timeout)
+
+    def job_python(self) -> Path:
+        """A Python that ordinary users can run, with what this checkout's environment has (torch, if it is there)."""
+        return job_python.job_python(self.scratch / "job-python")
 
     def sbatch(self, script: str, *options: str, user: str = "alice") -> str:
         """Submit the text of a batch script; returns the job id. Output goes to ``home/USER/slurm-JOBID.out``."""

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from tests.cluster import job_python, scratch, settings
+from tests.cluster import scratch, settings
 from tests.cluster.client import FINAL, PATH, Client, ClusterError, succeed
 from tests.cluster.processes import Processes, free_ports, wait_until
 
@@ -62,7 +62,6 @@ class Cluster(Client):
         super().__init__(folder)
         self.nodes = tuple(NODES)
         self.capture_conf = folder / "etc" / "capture.conf"
-        self.daemon_config = folder / "etc" / "nccl-slurm.toml"
         self.log = folder / "log"
         self.spool = folder / "spool"
         self.shared = folder / "shared"
@@ -225,6 +224,7 @@ class Cluster(Client):
     # The daemon of nccl-slurm
 
     def write_daemon_config(self, text: str) -> None:
+        """In place of the one that `start` wrote (`settings.daemon_toml`); read at the daemon's next start."""
         self.daemon_config.write_text(text)
 
     def start_daemon(self, *, timeout: float = 20.0, wait_ready: bool = True) -> None:
@@ -268,12 +268,6 @@ class Cluster(Client):
             if self.node_state(node) not in ("IDLE", "ALLOCATED", "MIXED", "IDLE+COMPLETING", "COMPLETING"):
                 self.slurm("scontrol", "update", f"nodename={node}", "state=resume", check=False)
         self.wait_idle(60.0)
-
-    # Python for jobs
-
-    def job_python(self) -> Path:
-        """A Python that alice can run and that has what this checkout's environment has (torch, if it is there)."""
-        return job_python.job_python(self.scratch / "job-python")
 
 
 def _hears(ear: socket.socket, word: bytes) -> bool:

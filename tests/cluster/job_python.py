@@ -15,6 +15,8 @@ from pathlib import Path
 
 from tests.cluster.scratch import USERS
 
+CHECKOUT = Path(__file__).resolve().parents[2]
+
 __all__ = ["job_python", "torch_of_jobs"]
 
 
@@ -39,7 +41,7 @@ def _put_together(folder: Path, made: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     (folder / "pyvenv.cfg").write_text(f"home = {base.parent}\ninclude-system-site-packages = false\n")
     made.symlink_to(base)
-    (own / "packages.pth").write_text(f"{_packages(folder)}\n")
+    (own / "packages.pth").write_text(f"{_packages(folder)}\n{_checkout(folder)}\n")
 
 
 def _system_pythons(version: str) -> list[Path]:
@@ -53,6 +55,14 @@ def _packages(folder: Path) -> Path:
         return packages
     _link_tree(packages, folder / "packages")
     return folder / "packages"
+
+
+def _checkout(folder: Path) -> Path:
+    """Where ``import nccl_slurm`` finds the package: the checkout, or a copy where ordinary users can't read it."""
+    if _as_alice(["test", "-r", str(CHECKOUT / "nccl_slurm" / "__init__.py")]):
+        return CHECKOUT
+    _link_tree(CHECKOUT / "nccl_slurm", folder / "checkout" / "nccl_slurm")
+    return folder / "checkout"
 
 
 def _copied_base(target: Path, version: str) -> Path:

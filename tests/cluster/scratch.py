@@ -19,8 +19,10 @@ USERS = {"alice": 7001, "bob": 7002}
 
 #: Folder below scratch → owner, mode. ``log`` and ``run`` take files of daemons of four users.
 FOLDERS = {
+    "daemon": ("root", 0o750),
     "dev": ("root", 0o755),
     "etc": ("root", 0o755),
+    "etc/rules.d": ("root", 0o755),
     "events": ("slurm", 0o700),
     "events/new": ("slurm", 0o700),
     "events/tmp": ("slurm", 0o700),
@@ -96,6 +98,7 @@ def write_files(of: settings.Settings, python: str) -> None:
     (etc / "gres.conf").write_text(settings.gres_conf(of))
     (etc / "cgroup.conf").write_text(settings.cgroup_conf(of))
     (etc / "capture.conf").write_text(settings.capture_conf(of, python))
+    (etc / "nccl-slurm.toml").write_text(settings.daemon_toml(of))
     for program in jobs.FOLDER.glob("*.py"):
         shutil.copy(program, of.scratch / "jobs")
     _secret(etc / "slurmdbd.conf", settings.slurmdbd_conf(of, password), "slurm")

@@ -11,6 +11,7 @@ __all__ = [
     "Settings",
     "capture_conf",
     "cgroup_conf",
+    "daemon_toml",
     "gres_conf",
     "init_sql",
     "slurm_conf",
@@ -174,4 +175,31 @@ CREATE DATABASE IF NOT EXISTS slurm_acct;
 CREATE DATABASE IF NOT EXISTS nccl_slurm;
 GRANT ALL ON slurm_acct.* TO {user};
 GRANT ALL ON nccl_slurm.* TO {user};
+"""
+
+
+def daemon_toml(of: Settings) -> str:
+    """nccl-slurm.toml with a site's defaults, but for paths and for waits that a test can't afford."""
+    scratch = of.scratch
+    return f"""\
+[paths]
+state = "{scratch}/daemon"
+shared = "{scratch}/shared"
+events = "{scratch}/events"
+capture_conf = "{scratch}/etc/capture.conf"
+
+[slurm]
+conf = "{scratch}/etc/slurm.conf"
+
+[daemon]
+tick_s = 0.2
+nodes_poll_s = 1
+jobs_poll_s = 1
+reconcile_s = 5
+settle_s = 5
+settle_cap_s = 30
+verify_s = 5
+
+[rules]
+folder = "{scratch}/etc/rules.d"
 """

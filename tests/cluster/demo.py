@@ -1,0 +1,122 @@
+"""The demo: a private Slurm with nccl-slurm on it, a real job that hangs, and what its comment and report say then.
+
+``python -m tests.cluster.demo [--keep]``; ``--stop`` takes a kept one down. install.sh --demo calls it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.cluster import jobs
+from tests.cluster.harness import CHECKOUT, Cluster, ClusterError
+from tests.cluster.job_python import torch_of_jobs
+
+__all__ = ["main"]
+
+SCRATCH = Path(os.environ.get("NCCL_SLURM_DEMO_SCRATCH", "/var/tmp/nccl-slurm-demo"))
+NODES, RANKS_A_NODE = 2, 2  # importing torch takes a core 3 s a rank
+CULPRIT = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.demo", description=__doc__.partition("\n")[0])
+    parser.add_argument("--keep", action="store_true", help="leave the cluster and the daemon running")
+    parser.add_argument("--stop", action="store_true", help="take down what --keep left running")
+    parser.add_argument("--with-torch", action="store_true", help="fail where torch can't be imported")
+    chosen = parser.parse_args(argv)
+    cluster = Cluster(SCRATCH, gpus=RANKS_A_NODE)
+    try:
+        if chosen.stop:
+            cluster.stop()
+        else:
+            demonstrate(cluster, keep=chosen.keep, need_torch=chosen.with_torch)
+    except ClusterError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def demonstrate(cluster: Cluster, *, keep: bool, need_torch: bool) -> None:
+    with running(cluster, keep=keep):
+        job = submit(cluster, need_torch=need_torch)
+        say(f"job {job} of alice: {NODES * RANKS_A_NODE} ranks on {NODES} nodes")
+        state = cluster.wait_job(job, timeout=180)
+        ended = time.monotonic()
+        say(f"job {job} ended: {state}; nobody does anything now")
+        cluster.wait_comment(job, timeout=90)
+        say(f"comment written {time.monotonic() - ended:.1f} s after the job's end")
+        show(cluster, job)
+        if keep:
+            tell_how(cluster, job)
+
+
+@contextmanager
+def running(cluster: Cluster, *, keep: bool) -> Iterator[None]:
+    """Cluster, hooks and daemon; taken down at the end, but not where ``keep`` and no error."""
+    done = False
+    say(f"starting munge, MariaDB, slurmdbd, slurmctld and {len(cluster.nodes)} slurmd in {cluster.scratch}")
+    cluster.start()
+    try:
+        cluster.start_daemon()
+        say("nccl-slurm's hooks are in slurm.conf, its daemon runs")
+        yield
+        done = True
+    finally:
+        if not (keep and done):
+            cluster.stop()
+            say(f"all taken down; logs stay in {cluster.log}")
+
+
+def submit(cluster: Cluster, *, need_torch: bool) -> str:
+    """A job whose rank `CULPRIT` never enters a collective."""
+    python = cluster.job_python()
+    torch = torch_of_jobs(python)
+    size = [f"-N{NODES}", f"--gpus-per-node={RANKS_A_NODE}", "--comment=team-a run 7"]
+    if torch:
+        say(f"torchrun with torch {torch} and gloo: rank {CULPRIT} stops before a collective")
+        options = ("--mode=sleep", f"--rank={CULPRIT}", "--timeout=8", "--dump-after=4")
+        script = jobs.torchrun(python, cluster.programs, *options, per_node=RANKS_A_NODE)
+        return cluster.sbatch(script, *size, "--ntasks-per-node=1")
+    if need_torch:
+        raise ClusterError("torch can't be imported by jobs; ./install.sh --demo --with-torch installs it")
+    say(f"no torch here (--with-torch installs it): a TCP ring of Python processes, rank {CULPRIT} stops taking part")
+    script = jobs.plain(python, cluster.programs, "--mode=hang", f"--rank={CULPRIT}", "--timeout=8")
+    return cluster.sbatch(script, *size, f"--ntasks-per-node={RANKS_A_NODE}")
+
+
+def show(cluster: Cluster, job: str) -> None:
+    for command in (
+        ["sacct", "-X", "-j", job, "-P", "-o", "jobid,state,exitcode,nodelist"],
+        ["sacct", "-X", "-j", job, "-n", "-P", "-o", "comment"],
+    ):
+        print(f"\n$ {shlex.join(command)}\n{cluster.run(command).stdout.rstrip()}", flush=True)
+    print(f"\n$ nccl-slurm report {job}\n{cluster.nccl_slurm('report', job).stdout.rstrip()}\n", flush=True)
+
+
+def tell_how(cluster: Cluster, job: str) -> None:
+    bin_folder = Path(sys.executable).parent
+    print(
+        f"""\
+Still running. To look around, in a root shell:
+  export SLURM_CONF={cluster.conf} NCCL_SLURM_CONFIG={cluster.daemon_config}
+  sinfo; sacct -X -o jobid,state,comment%80
+  {bin_folder}/nccl-slurm report {job} --ranks
+To stop it:
+  cd {CHECKOUT} && {sys.executable} -m tests.cluster.demo --stop""",
+        flush=True,
+    )
+
+
+def say(text: str) -> None:
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
