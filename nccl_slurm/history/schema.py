@@ -7,6 +7,7 @@ LargeBinary have a length (MariaDB's shortest BLOB ends at 64 KiB), times are DO
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -57,8 +58,15 @@ _LONG = 2**24 - 1
 metadata = MetaData()
 
 
+_CREATED = {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}
+#: SQLAlchemy reads the prefix of the URL's own dialect: mysql+pymysql or mariadb+pymysql.
+_OPTIONS: dict[str, Any] = {
+    f"{dialect}_{name}": value for dialect in ("mysql", "mariadb") for name, value in _CREATED.items()
+}
+
+
 def _table(name: str, *parts: Column[object] | UniqueConstraint | Index) -> Table:
-    return Table(name, metadata, *parts, mysql_engine="InnoDB", mysql_charset="utf8mb4", mysql_collate="utf8mb4_bin")
+    return Table(name, metadata, *parts, **_OPTIONS)
 
 
 def _run_key() -> list[Column[object]]:
