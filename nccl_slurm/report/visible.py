@@ -11,8 +11,8 @@ import unicodedata
 __all__ = ["ascii_only", "visible"]
 
 #: Unicode categories that never reach a terminal: control, format (bidi, zero width), surrogate, private use,
-#: unassigned, line and paragraph separator.
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+#: unassigned, line and paragraph separator, spaces that are not the space.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 
 
 def visible(text: str, limit: int | None = None) -> str:
@@ -29,7 +29,7 @@ def ascii_only(text: str) -> str:
 
 
 def _shown(character: str) -> str:
-    if unicodedata.category(character) not in _HIDDEN:
+    if character == " " or unicodedata.category(character) not in _HIDDEN:
         return character
     code = ord(character)
     if code < 0x100:

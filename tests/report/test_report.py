@@ -1,0 +1,197 @@
+"""The report object and its text; golden files are written anew only with NCCL_SLURM_UPDATE_GOLDEN=1."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from nccl_slurm.attribute.blame import attribute
+from nccl_slurm.model import Culprit, Evidence, Fact, Rank, Verdict, numbered
+from nccl_slurm.recommend.ladder import recommend
+from nccl_slurm.report.build import FACTS_MAX, build
+from nccl_slurm.report.line import comment
+from nccl_slurm.report.text import render
+from tests.attribute.scenarios import SCENARIOS, evidence, exception, fact, job, table, watchdog
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+SCHEMA: dict[str, Any] = json.loads(
+    resources.files("nccl_slurm").joinpath("data/schemas/report-1.json").read_text("utf-8")
+)
+
+
+def made(run: Evidence) -> dict[str, Any]:
+    verdict = attribute(run)
+    report = build(run, verdict, recommend(verdict, run), "final")
+    jsonschema.validate(report, SCHEMA)
+    return report
+
+
+def golden(name: str, text: str) -> str:
+    path = GOLDEN / name
+    if os.environ.get("NCCL_SLURM_UPDATE_GOLDEN"):
+        path.write_text(text, "utf-8")
+    return path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+def test_golden(scenario: str) -> None:
+    report = made(SCENARIOS[scenario]())
+    text = f"{comment(report)}\n\n{render(report, ranks=True)}"
+    assert golden(f"{scenario}.json", json.dumps(report, indent=1) + "\n") == json.dumps(report, indent=1) + "\n"
+    assert golden(f"{scenario}.txt", text) == text
+
+
+@pytest.mark.parametrize("status", ["pending", "settling", "live", "final"])
+def test_empty_evidence_and_no_verdict(status: str) -> None:
+    report = build(Evidence(), None, (), status)
+    jsonschema.validate(report, SCHEMA)
+    assert report["verdict"] is None and report["job"]["id"] is None
+    assert f"Not judged yet ({status})" in render(report)
+
+
+def test_facts_are_bounded_and_what_is_left_out_is_said() -> None:
+    noise = [fact("nccl.env", f"line {number}", "context") for number in range(1000)]
+    run = evidence([*noise, exception(1)], table(2), world=2)
+    report = made(run)
+    assert len(report["facts"]) == FACTS_MAX
+    assert "ValueError: loss is nan" in {item["text"] for item in report["facts"]}
+    assert {"source": "report", "why": "801 of 1001 facts are not printed here"} in report["gaps"]
+
+
+def test_whatever_is_cited_is_printed() -> None:
+    facts = numbered(fact("nccl.env", f"line {number}", "context") for number in range(500))
+    verdict = Verdict(
+        "unknown", "likely", "s", "unknown", suspects=[Culprit("w", 0, None, None, [f.id for f in facts])]
+    )
+    report = build(evidence(facts), verdict, (), "final")
+    assert {item["id"] for item in report["facts"]} == {item.id for item in facts}
+
+
+def test_silent_ranks_have_rows_and_a_gap() -> None:
+    report = made(evidence(ranks=table(4)[:3], world=4))
+    assert [row["rank"] for row in report["ranks"]] == [0, 1, 2, 3]
+    assert report["ranks"][3]["last_line"] is None
+    assert {"source": "ranks", "why": "1 of 4 ranks left no line, dump or exit status"} in report["gaps"]
+    assert len(made(evidence(world=900_000))["ranks"]) == 0
+
+
+def test_nodes_that_nobody_looked_at_are_listed() -> None:
+    report = made(evidence(job=job(nodes=("n1", "n2", "n3"))))
+    assert [(node["name"], node["record"]) for node in report["nodes"]][-1] == ("n3", "missing")
+
+
+def test_transport_versions_timeouts() -> None:
+    facts = [
+        fact("nccl.network", "Using network IB", "context", rank=1, data={"network": "IB"}),
+        fact("nccl.network", "Using network Socket", "context", rank=0, data={"network": "Socket"}),
+        fact("nccl.version", "NCCL version 2.27.5", "context", data={"version": "2.27.5"}),
+        fact("torch.version", "torch 2.13.0", "context", rank=0, data={"version": "2.13.0"}),
+        watchdog(0, 7),
+        watchdog(1, 7),
+    ]
+    report = made(evidence(facts))
+    assert report["transport"] == {"IB": [1], "Socket": [0]}
+    assert report["versions"] == {"nccl": {"2.27.5": []}, "torch": {"2.13.0": [0]}}
+    assert report["timeouts"] == [{"layer": "collective", "seconds": 600.0, "from": ["f5", "f6"]}]
+    bare = made(evidence())
+    assert (bare["transport"], bare["versions"], bare["timeouts"]) == (None, None, None)
+
+
+def test_damaged_times_become_null() -> None:
+    rows = [Rank(0, last=1e300), Rank(1, last=-5.0), Rank(2, last=0.0)]
+    report = made(evidence(ranks=rows))
+    assert [row["last"] for row in report["ranks"]] == [None, None, "1970-01-01T00:00:00.000Z"]
+
+
+def test_hostile_text_reaches_no_terminal() -> None:
+    evil = "\x1b]0;title\x07\x1b[2J\u202e<script>'; DROP TABLE--"
+    run = evidence(
+        [exception(1, f"ValueError: {evil}", file=f"{evil}.log", host=None)],
+        [replace(row, last_line=evil) for row in table(2)],
+        world=2,
+        job=job(name=evil, reason=evil),
+    )
+    text = render(made(run), ranks=True)
+    assert "\x1b" not in text and "\u202e" not in text and "\x07" not in text
+    assert "\\x1b]0;title\\x07" in text
+
+
+def test_colour_only_if_asked() -> None:
+    report = made(SCENARIOS["exception"]())
+    assert "\x1b[" not in render(report)
+    colored = render(report, color=True)
+    assert "\x1b[31m" in colored and colored.count("\x1b[0m") >= 3
+
+
+def test_sections_stand_in_order() -> None:
+    text = render(made(SCENARIOS["node-fail"]()), ranks=True)
+    titles = ["stalled first", "Culprits (proven)", "Evidence", "Reasoning", "Nodes", "Ranks", "Suggested command"]
+    places = [text.index(title) for title in titles]
+    assert places == sorted(places)
+    assert "run this yourself" in text
+
+
+def test_evidence_shows_file_and_line() -> None:
+    assert "slurm-42.out:50  rank 2  written by the job" in render(made(SCENARIOS["exception"]()))
+
+
+def test_sixteen_thousand_ranks_stay_readable() -> None:
+    rows = []
+    for rank in range(16_384):
+        behind = rank == 9_000
+        rows.append(
+            Rank(
+                rank,
+                host=f"n{rank // 8}",
+                exit=-6,
+                last=1000.0 + rank / 1e6,
+                last_line=f"step 7 rank {rank} loss 0.{rank}",
+                progress={"0": {"enqueued": 40 if behind else 41, "completed": 40}},
+            )
+        )
+    run = evidence([watchdog(rank, 41, pg="0") for rank in range(64)], rows, world=16_384, job=job(nodes=()), nodes=())
+    started = time.monotonic()
+    text = render(made(run), ranks=True)
+    assert time.monotonic() - started < 20
+    table_text = text[text.index("\nRanks (") :].split("\n\n")[0].splitlines()
+    assert table_text[4].startswith("9000 ") and "n1125" in table_text[4]
+    assert table_text[5].startswith("0-8999,9001-16383")
+    assert len(text.splitlines()) < 150
+
+
+def test_ranks_are_sorted_by_progress_then_exit_then_time() -> None:
+    def row(rank: int, exit: int | None, last: float | None, counts: tuple[int, int] | None) -> Rank:
+        progress = {"0": {"enqueued": counts[0], "completed": counts[1]}} if counts else {}
+        return Rank(rank, exit=exit, last=last, last_line=f"word-{chr(97 + rank)}", progress=progress)
+
+    rows = [
+        row(0, 0, 5.0, (41, 40)),
+        row(1, -15, 4.0, (41, 40)),
+        row(2, 1, 3.0, (41, 40)),
+        row(3, 1, 2.0, (41, 40)),
+        row(4, -15, 9.0, (40, 40)),
+    ]
+    text = render(made(evidence(ranks=[*rows, Rank(5)], world=6)), ranks=True)
+    lines = text[text.index("\nRanks (") :].split("\n\n")[0].splitlines()[4:]
+    assert [line.split()[0] for line in lines] == ["4", "3", "2", "1", "0", "5"]
+    assert "nothing observed" in lines[-1]
+
+
+def test_host_named_like_a_number_stays_as_written() -> None:
+    node = replace(evidence().nodes[0], name="1e5")
+    assert "1e5" in render(made(evidence(nodes=[node], job=job(nodes=("1e5",)))))
+
+
+def test_fact_without_a_file_shows_its_producer() -> None:
+    line = Fact(
+        "kernel.xid", "NVRM: Xid (PCI:0000:a1:00): 79", "kernel", "cause", "root", hint="gpu-hw-lost", host="n1"
+    )
+    assert "kernel  n1  written by root" in render(made(evidence([line])))
