@@ -132,9 +132,9 @@ class _Reading:
         self._kept.add(fact.kind, owner, seen.distinct, seen, labelled=owner != fact.file)
 
     def _note(self, fact: Fact, pid: int | None) -> None:
-        if fact.rank is not None and fact.host is not None and fact.producer in ("nccl", "ofi"):
-            if len(self._places) < RANKS_LIMIT:
-                self._places[fact.rank, fact.host] = None
+        labelled = fact.rank is not None and fact.producer in ("nccl", "ofi")
+        if labelled and fact.host is not None and len(self._places) < RANKS_LIMIT:
+            self._places[fact.rank or 0, fact.host] = None
         if fact.kind in ("nccl.init-start", "nccl.init-complete"):
             self._communicators.add(fact.host, pid, dict(fact.data))
         elif fact.kind == "framework.world-size":
@@ -200,21 +200,24 @@ class _Reading:
         for fact in self._failures:
             self._fill_failure(table, fact, owners)
         for log in self._logs:
-            name, own = log.source.name, owners.rank.get(log.source.name)
-            for rank, track in log.tracks.items():
-                if rank is not None:
-                    table.see(rank, name, track)
-                elif own is not None:
-                    table.see(own, name, track)
-            if own is not None:
-                table.set(own, "host", short_host(owners.host.get(name), log.source.host))
-                table.set(own, "local_rank", names.read(name).local_rank)
-            for rank, local in log.local_ranks.items():
-                table.set(rank, "local_rank", local)
+            self._fill_log(table, log, owners)
         for owner, groups in self._progress.items():
-            rank = owner if isinstance(owner, int) else owners.rank.get(str(owner))
+            own = owner if isinstance(owner, int) else owners.rank.get(str(owner))
+            if own is not None:
+                table.progress(own, {group: counters for group, (_, counters) in groups.items()})
+
+    def _fill_log(self, table: Table, log: Log, owners: Owners) -> None:
+        name = log.source.name
+        own = owners.rank.get(name)
+        for label, track in log.tracks.items():
+            rank = own if label is None else label
             if rank is not None:
-                table.progress(rank, {group: counters for group, (_, counters) in groups.items()})
+                table.see(rank, name, track)
+        for rank, local in log.local_ranks.items():
+            table.set(rank, "local_rank", local)
+        if own is not None:
+            table.set(own, "host", short_host(owners.host.get(name), log.source.host))
+            table.set(own, "local_rank", names.read(name).local_rank)
 
     def _fill_failure(self, table: Table, fact: Fact, owners: Owners) -> None:
         if fact.rank is None:
