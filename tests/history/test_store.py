@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nccl_slurm.history.events import NOTES_KEPT
+from nccl_slurm.history import events
 from nccl_slurm.history.rows import CommentRow, NodeEventRow, NodeSeen, RunRow
 from nccl_slurm.history.store import Store
 from nccl_slurm.model import Step
@@ -236,18 +236,19 @@ def test_the_longest_due_come_first(store: Store) -> None:
     assert [row.raw_id for row in store.due_comments(10.0, limit=2)] == [3, 2]
 
 
-def test_notes_are_counted_and_bounded(store: Store) -> None:
+def test_notes_are_counted_and_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "NOTES_KEPT", 10)
     store.note("quarantine", HOSTILE, 10.0)
     store.note("quarantine", HOSTILE, 20.0)
     store.note("publish", "x" * 5000, 15.0)
     newest, other = store.notes()
     assert (newest.kind, newest.text, newest.at, newest.count) == ("quarantine", HOSTILE, 20.0, 2)
     assert len(other.text) == 500
-    for number in range(NOTES_KEPT + 20):
+    for number in range(30):
         store.note("nodes", f"failure {number}", 100.0 + number)
     kept = store.notes("nodes")
-    assert len(kept) == NOTES_KEPT
-    assert kept[0].text == f"failure {NOTES_KEPT + 19}"
+    assert len(kept) == 10
+    assert kept[0].text == "failure 29"
     assert len(store.notes("quarantine")) == 1
     assert store.notes("nodes", since=1e9) == ()
 
