@@ -7,8 +7,6 @@ It serves the worker (a run's ``user/`` folder) and the daemon (output files of 
 from __future__ import annotations
 
 import json
-import os
-import re
 from dataclasses import dataclass
 from typing import Any, Sequence
 
@@ -16,19 +14,17 @@ from nccl_slurm.capture import rights
 from nccl_slurm.capture.conf import Conf
 from nccl_slurm.capture.facts import clean_facts, clean_gaps, clean_ranks
 from nccl_slurm.capture.record import fit
-from nccl_slurm.capture.userfiles import Found, Refused, find
-from nccl_slurm.model import Fact, Gap, Parsed
+from nccl_slurm.capture.userfiles import Found, find
+from nccl_slurm.model import Gap, Parsed
 from nccl_slurm.parse.folder import Source, read_sources
 from nccl_slurm.parse.patterns import Rows, load_rows
 
 __all__ = ["Request", "nothing_read", "printed", "read"]
 
-_TASK = re.compile(r"task\.([A-Za-z0-9_.-]{1,40})\.([0-9]{1,9})\Z")
 _MEMORY_BYTES = 3 << 30
 #: What is handed back at most; the record has room for little more.
 OUTPUT_BYTES = 3 << 20
 _MAX_FILES = 5000
-_MAX_TASK_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -49,12 +45,8 @@ def read(conf: Conf, request: Request) -> dict[str, Any]:
     found: list[Found] = []
     for path in request.paths:
         found += find(path, request.uid, gaps)
-    tasks = [one for one in found if _TASK.match(os.path.basename(one.name))]
-    facts = [fact for fact in (_task_fact(one, request.host, gaps) for one in tasks) if fact is not None]
-    logs = [one for one in found if one not in tasks and os.path.basename(one.name) != "capture-off"]
-    sources = [Source(one.name, one.open, one.size, one.mtime, request.host, "job") for one in logs]
-    parsed = _read_sources(sources, rows)
-    return _answer(parsed, facts, gaps, logs, rows.hash)
+    sources = [Source(one.name, one.open, one.size, one.mtime, request.host, "job") for one in found]
+    return _answer(_read_sources(sources, rows), gaps, found, rows.hash)
 
 
 def _read_sources(sources: list[Source], rows: Rows) -> Parsed:
@@ -64,12 +56,12 @@ def _read_sources(sources: list[Source], rows: Rows) -> Parsed:
         return Parsed(gaps=(Gap("user files", f"reading failed: {type(error).__name__}: {error}"),))
 
 
-def _answer(parsed: Parsed, facts: list[Fact], gaps: list[Gap], logs: list[Found], patterns: str) -> dict[str, Any]:
+def _answer(parsed: Parsed, gaps: list[Gap], found: list[Found], patterns: str) -> dict[str, Any]:
     seen = [{"source": one.source, "why": one.why} for one in (*gaps, *parsed.gaps)]
     answer = {
-        "facts": clean_facts([fact.to_json() for fact in (*facts, *parsed.facts)], "job", seen),
+        "facts": clean_facts([fact.to_json() for fact in parsed.facts], "job", seen),
         "ranks": clean_ranks([rank.to_json() for rank in parsed.ranks]),
-        "files": [_file(one, parsed) for one in logs[:_MAX_FILES]],
+        "files": [_file(one, parsed) for one in found[:_MAX_FILES]],
         "world_size": parsed.world_size,
         "bytes_read": parsed.bytes_read,
         "lines_unknown": parsed.lines_unknown,
@@ -82,37 +74,6 @@ def _answer(parsed: Parsed, facts: list[Fact], gaps: list[Gap], logs: list[Found
 def _file(found: Found, parsed: Parsed) -> dict[str, Any]:
     unread = {gap.source for gap in parsed.gaps}
     return {"path": found.name[:4096], "size": found.size, "mtime": found.mtime, "read": found.name not in unread}
-
-
-def _task_fact(found: Found, host: str | None, gaps: list[Gap]) -> Fact | None:
-    """What task_prolog wrote of one task. A task is a rank only where srun starts one task a rank; under torchrun it
-    is a node's agent. So Slurm's task number stays in ``data``."""
-    try:
-        with found.open() as file:
-            lines = file.read(_MAX_TASK_BYTES).decode("utf-8", "backslashreplace").splitlines()
-    except (OSError, Refused) as error:
-        gaps.append(Gap(found.name[:200], str(error)))
-        return None
-    values = dict(line.partition("=")[::2] for line in lines)
-    data: dict[str, Any] = {"step": values.get("step", ""), "gpus": values.get("gpus", "")}
-    for name in ("procid", "localid", "pid"):
-        if values.get(name, "").isdigit():
-            data[name] = int(values[name][:15])
-    stamp = values.get("time", "")
-    at = float(stamp[:12]) if stamp.isascii() and stamp.isdigit() else None
-    what = f"task {values.get('procid', '?')} of step {values.get('step', '?')} started"
-    return Fact(
-        kind="slurm.task",
-        text=what[:200],
-        producer="slurm",
-        role="context",
-        trust="job",
-        file=found.name,
-        host=host,
-        time=at,
-        uncertainty_s=None if at is None else 1.0,
-        data=data,
-    )
 
 
 def nothing_read(why: str) -> dict[str, Any]:
