@@ -1,0 +1,209 @@
+"""Flight recorder dumps: NCCL's, gloo's quirks, JSON, and pickles that mean harm."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nccl_slurm.parse.flight_recorder import looks_like, read
+from tests.parse.conftest import Read, one, source
+
+
+def entry(seq: int, state: str, backend: str = "nccl", **more: Any) -> dict[str, Any]:
+    return {
+        "record_id": seq,
+        "pg_id": 0,
+        "process_group": ("0", "default_pg"),
+        "collective_seq_id": seq,
+        "p2p_seq_id": 0,
+        "is_p2p": False,
+        "profiling_name": f"{backend}:all_reduce",
+        "time_created_ns": 1_790_000_000_000_000_000 + seq,
+        "input_sizes": [[64, 64]],
+        "output_sizes": [[64, 64]],
+        "input_dtypes": ["Float"],
+        "output_dtypes": ["Float"],
+        "state": state,
+        "retired": state == "completed",
+        "timeout_ms": 600000,
+        "frames": [{"name": "step", "filename": "train.py", "line": 7}],
+        **more,
+    }
+
+
+def dump(entries: list[dict[str, Any]], ranks: int = 4, **status: int) -> dict[str, Any]:
+    return {
+        "version": "2.10",
+        "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(ranks)))}},
+        "pg_status": {"0": {f"last_{key}_collective": value for key, value in status.items()}},
+        "entries": entries,
+    }
+
+
+@pytest.mark.parametrize("form", ["pickle", "json"])
+def test_progress_and_the_open_collective(form: str, read: Read) -> None:
+    value = dump(
+        [entry(4, "completed"), entry(5, "started"), entry(6, "scheduled")], enqueued=6, started=5, completed=4
+    )
+    raw = pickle.dumps(value, protocol=2) if form == "pickle" else json.dumps(value).encode()
+    parsed = read(source("nccl_trace_rank_3" if form == "pickle" else "fr_json_rank_3.json", raw, host="n1"))
+    rank = parsed.ranks[0]
+    assert (rank.rank, parsed.world_size) == (3, 4)
+    assert rank.progress == {"0": {"enqueued": 6, "started": 5, "completed": 4}}
+    waiting = one(parsed, "flight-recorder.waiting")
+    assert (waiting.rank, waiting.host, waiting.trust) == (3, "n1", "job")
+    assert waiting.data["seq"] == 5
+    assert waiting.data["state"] == "started"
+    assert waiting.data["input_sizes"] == "[[64, 64]]"
+    assert one(parsed, "flight-recorder.status").data["recent"][-1] == "6 nccl:all_reduce [[64, 64]]"
+    assert not parsed.gaps
+
+
+def test_gloo_tells_completion_by_retired_and_has_a_wrong_config() -> None:
+    value = dump(
+        [entry(5, "scheduled", "gloo", retired=True), entry(6, "scheduled", "gloo", retired=False)],
+        enqueued=6,
+        started=-1,
+        completed=5,
+    )
+    value["pg_config"] = {"": {"name": "", "desc": "other", "ranks": [1, 2]}}
+    found = read(pickle.dumps(value, protocol=2))
+    assert found.groups[0].name == "0"
+    assert found.groups[0].counters == {"enqueued": 6, "started": 5, "completed": 5}
+    assert found.groups[0].waiting is not None and found.groups[0].waiting["seq"] == 6
+    assert found.world_size is None
+
+
+def test_nccl_retired_is_not_completed() -> None:
+    found = read(pickle.dumps(dump([entry(6, "started", retired=True)]), protocol=2))
+    assert found.groups[0].counters == {"enqueued": 6, "started": 6, "completed": -1}
+
+
+def test_the_ring_wraps_and_status_still_counts() -> None:
+    found = read(json.dumps(dump([entry(90, "completed")], enqueued=120, started=119, completed=118)).encode())
+    assert found.groups[0].counters == {"enqueued": 120, "started": 119, "completed": 118}
+
+
+def test_subgroups_are_told_by_their_shared_name() -> None:
+    sub = entry(3, "scheduled", pg_id=7, process_group=("99", "tensor"))
+    found = read(json.dumps(dump([entry(8, "completed"), sub])).encode())
+    assert {group.name: group.description for group in found.groups} == {"0": "default_pg", "99": "tensor"}
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return os.system, ("touch /tmp/owned-by-a-pickle",)
+
+
+def laughs() -> bytes:
+    """A list that holds itself 2**40 times by shared references: small to load, endless to print or hash."""
+    value: Any = ["x"]
+    for _ in range(40):
+        value = [value, value]
+    return pickle.dumps(
+        {"entries": [{"profiling_name": value, "pg_id": value, "collective_seq_id": 1}], "version": value}
+    )
+
+
+def tuple_key() -> bytes:
+    value: Any = ("x",)
+    for _ in range(40):
+        value = (value, value)
+    body = pickle.dumps(value, protocol=2)
+    return b"\x80\x02}" + body[2:-1] + b"K\x01s."
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pickle.dumps(Evil()),
+        pickle.dumps({"entries": [Evil()]}),
+        b"\x80\x02r\xff\xff\xff\x7fN.",  # memo index of two thousand million
+        tuple_key(),
+        b"\x80\x02cos\nsystem\n.",
+        b"L" + b"9" * 200_000 + b"L\n.",
+        b"\x80\x02",
+        b"\x80\x02]\x94h\x00.",
+        b"",
+        b"{",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"entries": 3, "pg_config": [], "pg_status": "x"}',
+        pickle.dumps([1, 2]),
+    ],
+)
+def test_hostile_dumps_are_refused_or_empty(raw: bytes) -> None:
+    start = time.process_time()
+    try:
+        assert read(raw).groups == []
+    except ValueError as error:
+        assert "\n" not in str(error)
+    assert time.process_time() - start < 5
+    assert not os.path.exists("/tmp/owned-by-a-pickle")
+
+
+def test_values_that_hold_themselves_are_not_printed() -> None:
+    start = time.process_time()
+    found = read(laughs())
+    assert found.groups[0].recent == ["1  "]
+    assert time.process_time() - start < 5
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes(raw: bytes) -> None:
+    for one_of in (raw, b"\x80\x02" + raw, b"{" + raw):
+        looks_like("nccl_trace_rank_0", one_of)
+        try:
+            read(one_of)
+        except ValueError as error:
+            assert str(error)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(
+    entries=st.lists(st.dictionaries(st.sampled_from(list(entry(1, "x"))), JSON, max_size=8), max_size=4),
+    config=JSON,
+    status=JSON,
+)
+def test_any_values(entries: list[Any], config: Any, status: Any) -> None:
+    value = {"entries": entries, "pg_config": config, "pg_status": status, "version": config}
+    try:
+        found = read(json.dumps(value).encode())
+    except ValueError:
+        return
+    for group in found.groups:
+        assert all(isinstance(number, int) for number in group.counters.values())
+
+
+def test_a_dump_without_a_known_rank_is_a_gap(read: Read) -> None:
+    raw = pickle.dumps(dump([entry(1, "started")]), protocol=2)
+    parsed = read(source("mine_trace", raw))
+    assert one(parsed, "flight-recorder.waiting").rank is None
+    assert [gap.source for gap in parsed.gaps] == ["mine_trace"]
+
+
+def test_two_dumps_of_one_name_name_nobody(read: Read) -> None:
+    raw = pickle.dumps(dump([entry(1, "started")]), protocol=2)
+    parsed = read(source("a/nccl_trace_rank_1", raw), source("b/nccl_trace_rank_1", raw))
+    assert not parsed.ranks
+    assert {fact.rank for fact in parsed.facts} == {None}
+    assert any("another folder" in gap.why for gap in parsed.gaps)
+
+
+def test_a_broken_dump_is_a_gap(read: Read) -> None:
+    parsed = read(source("nccl_trace_rank_1", b"\x80\x02}q\x00(X\x09"))
+    assert not parsed.facts
+    assert "can't be read" in parsed.gaps[0].why
