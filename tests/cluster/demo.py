@@ -29,23 +29,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.demo", description=__doc__.partition("\n")[0])
     parser.add_argument("--keep", action="store_true", help="leave the cluster and the daemon running")
     parser.add_argument("--stop", action="store_true", help="take down what --keep left running")
-    parser.add_argument("--with-torch", action="store_true", help="fail where torch can't be imported")
+    program = parser.add_mutually_exclusive_group()
+    program.add_argument("--with-torch", action="store_true", help="fail where torch can't be imported")
+    program.add_argument("--without-torch", action="store_true", help="the plain Python job even where torch is there")
     chosen = parser.parse_args(argv)
     cluster = Cluster(SCRATCH, gpus=RANKS_A_NODE)
     try:
         if chosen.stop:
             cluster.stop()
         else:
-            demonstrate(cluster, keep=chosen.keep, need_torch=chosen.with_torch)
+            torch = None if chosen.without_torch else torch_of_jobs(Path(sys.executable))
+            if chosen.with_torch and torch is None:
+                raise ClusterError("torch is not installed; ./install.sh --demo --with-torch installs it")
+            demonstrate(cluster, torch, keep=chosen.keep)
     except ClusterError as error:
         print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader of our output is gone; all has been taken down
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
 
 
-def demonstrate(cluster: Cluster, *, keep: bool, need_torch: bool) -> None:
+def demonstrate(cluster: Cluster, torch: str | None, *, keep: bool) -> None:
+    """``torch`` is its version, None for the job without it."""
     with running(cluster, keep=keep):
-        job = submit(cluster, need_torch=need_torch)
+        job = submit(cluster, torch)
         say(f"job {job} of alice: {NODES * RANKS_A_NODE} ranks on {NODES} nodes")
         state = cluster.wait_job(job, timeout=180)
         ended = time.monotonic()
@@ -74,19 +83,16 @@ def running(cluster: Cluster, *, keep: bool) -> Iterator[None]:
             say(f"all taken down; logs stay in {cluster.log}")
 
 
-def submit(cluster: Cluster, *, need_torch: bool) -> str:
+def submit(cluster: Cluster, torch: str | None) -> str:
     """A job whose rank `CULPRIT` never enters a collective."""
     python = cluster.job_python()
-    torch = torch_of_jobs(python)
     size = [f"-N{NODES}", f"--gpus-per-node={RANKS_A_NODE}", "--comment=team-a run 7"]
     if torch:
         say(f"torchrun with torch {torch} and gloo: rank {CULPRIT} stops before a collective")
         options = ("--mode=sleep", f"--rank={CULPRIT}", "--timeout=8", "--dump-after=4")
         script = jobs.torchrun(python, cluster.programs, *options, per_node=RANKS_A_NODE)
         return cluster.sbatch(script, *size, "--ntasks-per-node=1")
-    if need_torch:
-        raise ClusterError("torch can't be imported by jobs; ./install.sh --demo --with-torch installs it")
-    say(f"no torch here (--with-torch installs it): a TCP ring of Python processes, rank {CULPRIT} stops taking part")
+    say(f"no torch (--with-torch installs it): a TCP ring of Python processes, rank {CULPRIT} stops taking part")
     script = jobs.plain(python, cluster.programs, "--mode=hang", f"--rank={CULPRIT}", "--timeout=8")
     return cluster.sbatch(script, *size, f"--ntasks-per-node={RANKS_A_NODE}")
 

@@ -7,12 +7,14 @@ really run into their socket's time-out, say so and exit 1. Ranks find one anoth
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import socket
 import struct
 import sys
 import time
+import traceback
 from pathlib import Path
 
 FORMAT = struct.Struct("!d")
@@ -28,6 +30,47 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=10.0, help="seconds that a rank waits for another one")
     parser.add_argument("--meet", type=Path, required=True, help="folder in which the ranks leave their addresses")
     return parser.parse_args()
+
+
+class Recorder:
+    """Counts collectives and keeps the count in a file, in the form of torch's flight recorder (JSON, schema 2.10).
+
+    nccl-slurm's task_prolog names the file's place; without it nothing is written.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        place = os.environ.get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+        self._path = Path(f"{place}{rank}") if place else None
+        self._config = {"name": "0", "desc": "default_pg", "ranks": str(list(range(size)))}
+        self._entries: list[dict[str, object]] = []
+        self._done = 0
+
+    def entered(self) -> None:
+        number = len(self._entries) + 1
+        entry = {"pg_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": number, "is_p2p": False}
+        entry |= {"profiling_name": "plain:all_reduce", "input_sizes": [[1]], "state": "started", "retired": False}
+        self._entries.append({**entry, "time_created_ns": time.time_ns()})
+        self._write()
+
+    def left(self) -> None:
+        self._entries[self._done].update(state="completed", retired=True)
+        self._done += 1
+        self._write()
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        names = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
+        status = dict(zip(names, (len(self._entries), len(self._entries), self._done), strict=True))
+        dump = {
+            "version": "2.10",
+            "pg_config": {"0": self._config},
+            "pg_status": {"0": status},
+            "entries": self._entries,
+        }
+        unfinished = self._path.with_name(f".{self._path.name}")
+        unfinished.write_text(json.dumps(dump))
+        unfinished.rename(self._path)
 
 
 class Ring:
@@ -94,12 +137,14 @@ def say(rank: int, text: str) -> None:
 
 
 def train(rank: int, size: int, args: argparse.Namespace) -> None:
-    ring = Ring(rank, size, args.meet, args.timeout)
+    ring, recorder = Ring(rank, size, args.meet, args.timeout), Recorder(rank, size)
     for step in range(args.steps):
         time.sleep(args.pause)
         if rank == args.rank and step == args.at:
             fail(args.mode, step)
+        recorder.entered()
         total = ring.all_reduce(float(rank))
+        recorder.left()
         assert total == size * (size - 1) / 2
         say(rank, f"step {step} of {args.steps}")
 
@@ -108,8 +153,10 @@ def main() -> int:
     rank, size = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
     try:
         train(rank, size, arguments())
-    except (OSError, ValueError) as error:
-        say(rank, f"{type(error).__name__}: {error}")
+    except (OSError, ValueError):
+        # As torch prints it: every line says whose it is.
+        lines = traceback.format_exc().splitlines()
+        sys.stderr.write("".join(f"[rank{rank}]: {line}\n" for line in lines))
         return 1
     return 0
 

@@ -46,8 +46,10 @@ class Recorder(threading.Thread):
     def run(self) -> None:
         while time.monotonic() - self.last < self.limit:
             time.sleep(0.2)
+        # Without stack traces: to resolve them takes seconds that a rank about to die does not have.
+        dump = vars(torch._C._distributed_c10d)["_dump_fr_trace"](includeStackTraces=False)
         with open(self.path, "wb") as file:
-            file.write(vars(torch._C._distributed_c10d)["_dump_fr_trace"]())
+            file.write(dump)
 
 
 def fail(mode: str, step: int) -> None:
