@@ -34,7 +34,7 @@ def test_slurm_counts_gpus_as_dev_nvidia_does(numbers: str, expected: set[str] |
 
 
 def test_without_minor_numbers_the_order_of_the_bus_counts() -> None:
-    assert gpus_of_run({"SLURM_JOB_GPUS": "0"}, [{**gpu, "minor": None} for gpu in BEFORE]) == {A1}
+    assert gpus_of_run({"SLURM_JOB_GPUS": "0"}, [{**gpu, "minor": None} for gpu in BEFORE]) == frozenset({A1})
 
 
 def test_without_a_snapshot_nothing_is_known() -> None:
