@@ -34,8 +34,8 @@ RULES: tuple[_Rule, ...] = (
     endings.find,
 )
 #: What is left where no rule found anything; the first one only.
-LEFT: tuple[_Rule, ...] = (hang.hung, hang.lost_peers, hang.reacted, hang.calm)
-_FOLLOW_AN_END = frozenset({"hang.lost-peers", "hang.consequences", "calm.completed", "calm.noise"})
+LEFT: tuple[_Rule, ...] = (hang.hung, hang.flushed, hang.lost_peers, machine.hints, hang.reacted, hang.calm)
+_FOLLOW_AN_END = frozenset({"hang.lost-peers", "hang.flushed", "hang.consequences", "calm.completed", "calm.noise"})
 _NOTHING = Finding("nothing", "unknown", "possible", "Nothing that was observed explains how the run ended.")
 
 
@@ -45,7 +45,8 @@ def attribute(evidence: Evidence) -> Verdict:
     findings = [found for found in (rule(scene) for rule in RULES) if found]
     findings += [found for found in (rule(scene) for rule in LEFT) if found][:1]
     main = _chosen(scene, findings)
-    others = [found for found in findings if found.rule != main.rule and not found.rule.startswith(("hang", "calm"))]
+    less = ("hang", "calm", "shared-cause.no-rank") if main.culprits else ("hang", "calm")
+    others = [found for found in findings if found.rule != main.rule and not found.rule.startswith(less)]
     culprits = tuple(_allowed(scene, main.culprits))
     return Verdict(
         failure_class=main.failure_class,

@@ -8,6 +8,7 @@ counts here is who has a cause of its own at all, and whether everyone else's en
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from nccl_slurm.attribute.finding import Finding, cite, rank_list
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Fact
 
-__all__ = ["CLASSES_OF_A_RANK", "Death", "deaths", "find"]
+__all__ = ["CLASSES_OF_A_RANK", "Death", "action_of_signal", "deaths", "find"]
 
 #: Classes whose cause lies in one process or under it.
 CLASSES_OF_A_RANK = frozenset(
@@ -143,6 +144,7 @@ def _own_causes(scene: Scene, rank: int) -> list[Fact]:
     """Causes of the earliest attempt that came before this rank began to wait and before the run was ended."""
     words = (*scene.said.get(rank, ()), *scene.kernel_words(rank))
     said = [f for f in words if f.role == "cause" and f.hint in CLASSES_OF_A_RANK]
+    said = [f for f in said if not reading.tells_only_an_exit(f)]
     said = [f for f in said if not _after_wait(scene, rank, f) and not endings.after_end(scene, f)]
     first = min((_attempt(f)[1] for f in said), default=0)
     return [f for f in said if _attempt(f)[1] == first]
@@ -184,10 +186,21 @@ def _by_signal(scene: Scene, rank: int, code: int) -> Death | None:
     if code == -15 or (code == -6 and (rank in scene.consequences or scene.waits)):
         return None
     facts = _exit_facts(scene, rank)
-    action = {-9: "fix-config", -7: "fix-config"}.get(code)
-    return Death(
-        rank, "process-signal", f"ended by signal {-code}", facts, *_when(facts), code in _OWN_SIGNALS, action=action
-    )
+    why, (first, uncertainty) = f"ended by {signal_name(code)}", _when(facts)
+    own, action = code in _OWN_SIGNALS, action_of_signal(code)
+    return Death(rank, "process-signal", why, facts, first, uncertainty, own, action=action)
+
+
+def signal_name(code: int) -> str:
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def action_of_signal(code: int | None) -> str | None:
+    """SIGKILL that nobody owns up to is most often a memory limit, SIGBUS a full /dev/shm; the others tell nothing."""
+    return {-9: "fix-config", -7: "fix-config"}.get(code or 0)
 
 
 def _by_exit(scene: Scene, rank: int, code: int) -> Death:

@@ -9,7 +9,7 @@ from nccl_slurm.attribute.finding import Finding, cite
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Fact
 
-__all__ = ["calm", "hung", "lost_peers", "reacted"]
+__all__ = ["calm", "flushed", "hung", "lost_peers", "reacted"]
 
 
 def hung(scene: Scene) -> Finding | None:
@@ -24,6 +24,13 @@ def hung(scene: Scene) -> Finding | None:
     whom = f"{ranks}{f' of {scene.world}' if scene.world else ''} ranks" if ranks else "Ranks"
     text = f"{whom} waited in a collective until the timeout; nothing observed tells who stopped or why."
     return _finding("hang.unattributed", "collective-hang-unattributed", text, facts)
+
+
+def flushed(scene: Scene) -> Finding | None:
+    """InfiniBand's *flush* follows an earlier error of the same queue pair: the first completion is the cause."""
+    facts = [fact for fact in scene.facts if fact.role == "consequence" and fact.hint == "net-ib-transport"]
+    text = "Queue pairs were flushed after an error on the path; the first completion with the error was not observed."
+    return _finding("hang.flushed", "net-ib-transport", text, facts) if facts else None
 
 
 def lost_peers(scene: Scene) -> Finding | None:

@@ -16,7 +16,7 @@ from nccl_slurm.attribute.finding import Finding, action_of, cite
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
 
-__all__ = ["HARDWARE", "hardware", "node_failed", "out_of_memory"]
+__all__ = ["HARDWARE", "hardware", "hints", "node_failed", "out_of_memory"]
 
 #: Classes that blame a machine.
 HARDWARE = frozenset({"gpu-hw-ecc", "gpu-hw-lost", "nvlink-fabric"})
@@ -51,6 +51,15 @@ def hardware(scene: Scene) -> Finding | None:
     ).naming(named, proven=proven)
 
 
+def hints(scene: Scene) -> Finding | None:
+    """Kernel events of the run's nodes that by themselves end no job: worth a look where nothing else was seen."""
+    facts = [fact for fact in scene.facts if fact.hint in HARDWARE and _is_believed(scene, fact)]
+    if not facts:
+        return None
+    text = f"Kernel events that need not end a job: {' '.join(facts[0].text.split())[:160]}"
+    return Finding("machine.hints", facts[0].hint or "unknown", "possible", text, facts=cite(facts))
+
+
 def node_failed(scene: Scene) -> Finding | None:
     """Slurm says that a node failed; for logs without a job, srun's and salloc's word about a node."""
     failed = sorted({node.name for node in scene.evidence.nodes if node.failed_in_run} | _failed_by_accounting(scene))
@@ -58,6 +67,7 @@ def node_failed(scene: Scene) -> Finding | None:
     facts = [fact for fact in scene.facts if fact.kind in reading.NODE_FAILURES]
     if scene.job is None:
         failed = sorted({host for host in (_named_node(fact) for fact in facts) if host})
+        facts += [fact for fact in scene.facts if fact.kind in reading.ENDED_BY_NODE_FAILURE]
     if not failed and state != "NODE_FAIL":
         return None if scene.job or not facts else _nameless(facts)
     proven = bool(failed) and (state in (None, "NODE_FAIL") or not _own_causes_elsewhere(scene, failed))
@@ -95,9 +105,14 @@ def out_of_memory(scene: Scene) -> Finding | None:
 
 
 def _is_hardware(scene: Scene, fact: Fact) -> bool:
-    if fact.hint not in HARDWARE or fact.role not in ("cause", "consequence") or scene.node(fact.host) is None:
+    return fact.hint in HARDWARE and fact.role in ("cause", "consequence") and _is_believed(scene, fact)
+
+
+def _is_believed(scene: Scene, fact: Fact) -> bool:
+    """Of a node of the run, inside its window, from root or from a kernel log given by hand."""
+    if scene.node(fact.host) is None or not _inside(scene, fact):
         return False
-    return (fact.trust == "root" or _hand_given_kernel_log(scene, fact)) and _inside(scene, fact)
+    return fact.trust == "root" or _hand_given_kernel_log(scene, fact)
 
 
 def _hand_given_kernel_log(scene: Scene, fact: Fact) -> bool:

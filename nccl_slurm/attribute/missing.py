@@ -30,7 +30,8 @@ def find(scene: Scene) -> Finding | None:
 
 def _silent(scene: Scene) -> Finding | None:
     """Others waited until their timeout; one or a few ranks of a known world never said so."""
-    if not scene.waits or scene.world is None:
+    world = scene.world or scene.listed_by_agents
+    if not scene.waits or world is None:
         return None
     waiting = set(scene.waits) | set(scene.lost)
     silent = sorted(scene.expected - waiting)
@@ -38,16 +39,20 @@ def _silent(scene: Scene) -> Finding | None:
         return None
     alone = len(silent) == 1
     why = _how_it_ended(scene, silent[0]) if alone else "no timeout of its own while others waited"
-    proven = alone and len(waiting) >= WITNESSES_MIN and _stood_aside(scene, silent[0]) and _same_seq(scene)
+    proven = alone and scene.world is not None and _is_clear(scene, silent[0], waiting)
     waits = [facts[0] for _, facts in sorted(scene.waits.items())]
     return Finding(
         rule="missing.silent",
         failure_class=_CLASS,
         confidence="proven" if proven else "likely" if alone else "possible",
-        summary=f"{len(waiting)} of {scene.world} ranks waited in a collective; {rank_list(silent)} did not: {why}.",
+        summary=f"{len(waiting)} of {world} ranks waited in a collective; {rank_list(silent)} did not: {why}.",
         facts=cite([*_last_words(scene, silent), *waits]),
         time=min((fact.time for fact in waits if fact.time is not None), default=None),
     ).naming([_absent(scene, rank, why, waits) for rank in silent], proven=proven)
+
+
+def _is_clear(scene: Scene, silent: int, waiting: set[int]) -> bool:
+    return len(waiting) >= WITNESSES_MIN and _stood_aside(scene, silent) and _same_seq(scene)
 
 
 def _absent(scene: Scene, rank: int, why: str, waits: Sequence[Fact]) -> Culprit:
@@ -86,21 +91,16 @@ def _same_seq(scene: Scene) -> bool:
 
 
 def _analyser(scene: Scene) -> Finding | None:
-    """PyTorch's own analyser of flight recorder dumps names the missing ranks of a collective."""
-    facts = [fact for fact in scene.facts if fact.kind in reading.ANALYSER_MISSING]
-    for fact in facts:
-        ranks = reading.numbers(fact.data.get("missing"))
-        world = _analyser_world(scene, fact)
-        named = [rank for rank in ranks if rank < world or scene.known(rank)]
-        if named and len(named) == len(ranks) and 2 * len(named) <= world:
-            return _by_name(scene, "missing.analyser", named, [fact], proven=True, who="torchfrtrace")
+    """PyTorch's own analyser of flight recorder dumps names the missing ranks of a collective.
+
+    It knows the group's members. We may not: then one missing rank is believed, several could be the majority.
+    """
+    for fact in scene.facts:
+        ranks = reading.numbers(fact.data.get("missing")) if fact.kind in reading.ANALYSER_MISSING else ()
+        few = 2 * len(ranks) <= scene.world if scene.world else len(ranks) == 1
+        if ranks and few and all(scene.known(rank) for rank in ranks):
+            return _by_name(scene, "missing.analyser", list(ranks), [fact], proven=True, who="torchfrtrace")
     return None
-
-
-def _analyser_world(scene: Scene, fact: Fact) -> int:
-    nearby = [f for f in scene.facts if f.file == fact.file and "expected" in f.data]
-    sizes = [reading.number(f.data, "expected") or 0 for f in [fact, *nearby]]
-    return max([*sizes, scene.world or 0])
 
 
 def _store_key(scene: Scene) -> Finding | None:

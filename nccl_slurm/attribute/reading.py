@@ -13,9 +13,11 @@ __all__ = [
     "is_peer_lost",
     "is_told",
     "is_wait",
+    "kind_of",
     "missing_in_store",
     "number",
     "numbers",
+    "tells_only_an_exit",
     "told_idle",
     "waited_since",
 ]
@@ -29,11 +31,15 @@ TOLD = frozenset({"torch.dump-signal-remote", "torch.dump-observed"})
 HEARTBEAT = frozenset({"torch.heartbeat", "torch.terminating-heartbeat"})
 #: torchrun's agent ends a worker because another one failed: SIGTERM, then SIGKILL.
 AGENT_TERM, AGENT_KILL = frozenset({"elastic.closing"}), frozenset({"elastic.forced-kill"})
+#: A block of an agent's failure table, and the error.json of a worker.
+FAILURE, ERROR_FILE = "elastic.failure", "elastic.error-file"
 DETAIL_MISMATCH = frozenset({"torch.mismatch"})
 ANALYSER_MISSING = frozenset({"flight-recorder.missing-ranks"})
 STORE_WAITS = frozenset({"torch.store-wait"})
 BARRIERS, BARRIER_REACHED = frozenset({"torch.barrier-failed"}), frozenset({"torch.barrier-reached"})
 NODE_FAILURES = frozenset({"slurm.node-failure"})
+#: ``CANCELLED AT ... DUE TO NODE FAILURE``: names the step's first node, not the failed one.
+ENDED_BY_NODE_FAILURE = frozenset({"slurm.cancelled-node-failure"})
 #: Failures to launch that name the node themselves.
 LAUNCH_ON_NODE = frozenset({"slurm.launch-failed"})
 END_OF_RUN = frozenset({"slurm.cancelled"})
@@ -46,8 +52,20 @@ INTRINSIC = frozenset({"framework.nan", "framework.mpi-exit"})
 MACHINE_PRODUCERS = frozenset({"kernel", "gpu"})
 
 
+def kind_of(fact: Fact) -> str:
+    """The form of the line; for torchelastic's error.json the form of the message in it."""
+    inner = fact.data.get("kind")
+    return inner if fact.kind == ERROR_FILE and isinstance(inner, str) else fact.kind
+
+
 def is_wait(fact: Fact) -> bool:
-    return fact.kind in WAITS or (fact.kind == STATUS and STATUS_TIMEOUT in fact.text)
+    kind = kind_of(fact)
+    return kind in WAITS or (kind == STATUS and STATUS_TIMEOUT in fact.text)
+
+
+def tells_only_an_exit(fact: Fact) -> bool:
+    """An agent's or srun's word about an exit status: that someone failed, not why, and not that it was first."""
+    return fact.producer in ("elastic", "slurm") and fact.kind != ERROR_FILE
 
 
 def is_told(fact: Fact) -> bool:

@@ -32,11 +32,27 @@ class Scene:
         self.evidence = evidence
         self.job = evidence.job
         self.facts = evidence.facts
-        world = evidence.world_size
-        self.world = world if world is not None and 0 < world <= WORLD_MAX else None
         self.table = {rank.rank: rank for rank in evidence.ranks}
+        told = evidence.world_size
+        self.world = told if told is not None and 0 < told <= WORLD_MAX else self._world_of_agents()
 
     # --- who there is
+
+    @cached_property
+    def listed_by_agents(self) -> int | None:
+        """Ranks in the failure tables of torchrun's agents, if they are 0 to n without a hole.
+
+        A table lists all workers of its node but those that had finished with exit 0 (measured with torch 2.13).
+        """
+        failures = [fact for fact in self.facts if fact.kind == reading.FAILURE]
+        ranks = {fact.rank for fact in failures if fact.rank is not None}
+        return len(ranks) if ranks and ranks == set(range(len(ranks))) else None
+
+    def _world_of_agents(self) -> int | None:
+        """That number where the tables of all nodes are there: each table has one root cause."""
+        roots = {f.rank for f in self.facts if f.kind == reading.FAILURE and reading.number(f.data, "root") == 1}
+        nodes = len(self.job.nodes) if self.job else 0
+        return self.listed_by_agents if nodes and len(roots) >= nodes else None
 
     @cached_property
     def seen(self) -> frozenset[int]:
@@ -50,7 +66,17 @@ class Scene:
         return self.seen if self.world is None else self.seen | frozenset(range(self.world))
 
     def known(self, rank: int) -> bool:
-        return rank in self.table or rank in self.seen or (self.world is not None and 0 <= rank < self.world)
+        """The run has this rank: it left a trace, or the world size says so; for logs alone also an analyser's word."""
+        if rank in self.table or rank in self.seen:
+            return True
+        if self.world is not None:
+            return 0 <= rank < self.world
+        return self.job is None and rank in self._analysed
+
+    @cached_property
+    def _analysed(self) -> frozenset[int]:
+        facts = (fact for fact in self.facts if fact.kind in reading.ANALYSER_MISSING)
+        return frozenset(rank for fact in facts for rank in reading.numbers(fact.data.get("missing")) if rank >= 0)
 
     # --- hosts
 

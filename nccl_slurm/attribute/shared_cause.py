@@ -7,10 +7,11 @@ speaks of the printing node's own resource (/dev/shm, locked memory, a host adap
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nccl_slurm.attribute import endings, reading
 from nccl_slurm.attribute.finding import Finding, cite
-from nccl_slurm.attribute.first_failure import CLASSES_OF_A_RANK
+from nccl_slurm.attribute.first_failure import CLASSES_OF_A_RANK, action_of_signal
 from nccl_slurm.attribute.machine import HARDWARE
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
@@ -53,12 +54,21 @@ def find(scene: Scene) -> Finding | None:
 
 
 def anonymous(scene: Scene) -> Finding | None:
-    """A cause of one rank (exception, device error) whose rank is not told."""
+    """A cause of one rank (exception, device error) whose rank is not told; else a bare exit status by itself."""
     facts = [fact for fact in scene.facts if _is_nameless(scene, fact) and not endings.after_end(scene, fact)]
+    words = [fact for fact in facts if not reading.tells_only_an_exit(fact)]
+    facts = words or [fact for fact in facts if _is_own_exit(scene, fact)]
     if not facts:
         return None
     telling = [fact for fact in facts if fact.hint not in ("rank-exception", "process-signal")] or facts
-    return _finding(scene, [f for f in telling if f.hint == telling[0].hint], "shared-cause.no-rank")
+    found = _finding(scene, [f for f in telling if f.hint == telling[0].hint], "shared-cause.no-rank")
+    return replace(found, action=_action(facts[0])) if found.failure_class == "process-signal" else found
+
+
+def _action(fact: Fact) -> str:
+    """By the signal where it is told; a process that died for no told reason is worth a look."""
+    code = reading.number(fact.data, "exitcode")
+    return "investigate" if code is None else action_of_signal(code) or "unknown"
 
 
 def _is_nameless(scene: Scene, fact: Fact) -> bool:
@@ -66,6 +76,13 @@ def _is_nameless(scene: Scene, fact: Fact) -> bool:
     if fact.producer in reading.MACHINE_PRODUCERS:
         return fact in scene.app_faults
     return fact.role == "cause" and fact.rank is None and fact.hint in CLASSES_OF_A_RANK
+
+
+def _is_own_exit(scene: Scene, fact: Fact) -> bool:
+    """Exit codes and SIGABRT follow any hang or lost peer; other signals that no agent sent are a lead of their own."""
+    code = reading.number(fact.data, "exitcode")
+    reacted = any(reading.is_wait(f) or reading.is_told(f) or reading.is_peer_lost(f) for f in scene.facts)
+    return not reacted or (code is not None and code < 0 and code not in (-6, -15))
 
 
 def _is_shared(scene: Scene, fact: Fact) -> bool:

@@ -161,14 +161,19 @@ def _around(report: Mapping[str, Any], color: bool) -> str:
 
 
 def _gaps(report: Mapping[str, Any], color: bool) -> str:
-    """``record n1``, ``record n2`` with one reason become ``record n[1-2]``."""
+    """``n1: nvidia-smi`` and ``n2: nvidia-smi`` with one reason become one line with a folded list."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for gap in report["gaps"]:
-        what, _, host = gap["source"].rpartition(" ")
-        what, host = (what, host) if what and HOST.match(host) else (gap["source"], "")
+        host, what = _split_source(gap["source"])
         grouped.setdefault((visible(what, _TEXT_MAX), visible(gap["why"], _TEXT_MAX)), []).append(host)
-    lines = [f"- {what}{' ' + fold(hosts) if any(hosts) else ''}: {why}" for (what, why), hosts in grouped.items()]
+    lines = [f"- {what}{' on ' + fold(hosts) if any(hosts) else ''}: {why}" for (what, why), hosts in grouped.items()]
     return _section("Not observed (and so not known to be healthy)", "\n".join(lines), color)
+
+
+def _split_source(source: str) -> tuple[str, str]:
+    """(host, what) of ``n1: nvidia-smi``; no host where the first word is none."""
+    host, colon, what = source.partition(": ")
+    return (host, what) if colon and HOST.match(host) else ("", source)
 
 
 def _suggestions(report: Mapping[str, Any], color: bool) -> str:

@@ -245,7 +245,7 @@ def _cancelled() -> Evidence:
 
 def _nothing() -> Evidence:
     missing = [replace(view, record="missing") for view in nodes()]
-    gaps = [Gap(f"record of {name}", "the node has sent none") for name in NODES]
+    gaps = [Gap(f"{name}: record", "the node has sent none") for name in NODES]
     return evidence(nodes=missing, gaps=gaps)
 
 
