@@ -117,6 +117,7 @@ class _Reading:
             data=data,
         )
         self._sink(Seen(fact, None, ()))
+        self._logs.append(Log(source))
         return True
 
     def _sink(self, seen: Seen) -> None:
@@ -209,6 +210,8 @@ class _Reading:
     def _fill_log(self, table: Table, log: Log, owners: Owners) -> None:
         name = log.source.name
         own = owners.rank.get(name)
+        if own is not None:
+            table.see(own, name, None)
         for label, track in log.tracks.items():
             rank = own if label is None else label
             if rank is not None:

@@ -90,6 +90,8 @@ class _Reader:
 
     def line(self, candidate: Candidate) -> None:
         prefix = strip(candidate.text)
+        if self._tracebacks.covers(prefix.label, prefix.text):
+            return
         ended = self._tracebacks.feed(prefix.label, prefix.text)
         finding = find(prefix.text, self._rows, candidate.rows) if candidate.rows else None
         if ended is not None:

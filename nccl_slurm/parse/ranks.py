@@ -80,12 +80,10 @@ class Owners:
         return content[0] if content else self._by_error_file(log.source.name)
 
     def _by_error_file(self, name: str) -> int | None:
+        """By run folder, attempt and local rank; a path that starts below the run folder has the last two alone."""
         parts = _folder(name).split("/")
-        for depth in (3, 2):
-            ranks = self._error_files.get("/".join(parts[-depth:]), set()) if len(parts) >= depth else set()
-            if len(ranks) == 1:
-                return next(iter(ranks))
-        return None
+        ranks = self._error_files.get("/".join(parts[-3:]), set())
+        return next(iter(ranks)) if len(ranks) == 1 else None
 
     def _host(self, log: Log, kernel: set[str]) -> None:
         """A folder named like a host is one where there are several, or it holds a kernel log or NCCL names it."""

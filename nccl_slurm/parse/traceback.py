@@ -12,6 +12,7 @@ import re
 __all__ = ["Tracebacks"]
 
 _START = "Traceback (most recent call last)"
+_IN_TABLE = "traceback :"  # torchelastic's failure table quotes one, indented
 _LAST = re.compile(r"(?P<type>(?:[A-Za-z_]\w{0,80}\.){0,8}[A-Za-z_]\w{0,80})(?:: (?P<message>.*)|:)?\s*\Z", re.DOTALL)
 _CHAIN = ("During handling of the above", "The above exception was")
 _INTRUDERS = 50
@@ -24,9 +25,13 @@ class Tracebacks:
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
 
+    def covers(self, label: str, text: str) -> bool:
+        """Whether ``text`` is a source line or a frame inside an open traceback: program text, not a message."""
+        return label in self._open and text.startswith(("    ", '  File "'))
+
     def feed(self, label: str, text: str) -> tuple[str, str] | None:
         """(type, message) where ``text`` is the last line of an open traceback, else None."""
-        if _START in text:
+        if _START in text and not text.lstrip().startswith(_IN_TABLE):
             if len(self._open) < _STREAMS:
                 self._open[label] = 0
             return None
