@@ -18,21 +18,35 @@ _WORKER_GRACE_S = 60.0
 
 def sweep(conf: Conf) -> list[str]:
     """Why what could not be done: one line each."""
-    found = spool.runs(conf.spool)
-    _close_superseded(found)
-    problems = [problem for run in found for problem in _ship(conf, run)]
-    return problems + _remove_old(conf) + _shrink(conf) + _drop_dead_links(conf)
+    _close_earlier_boots(conf)
+    _close_superseded(spool.runs(conf.spool))
+    return _ship_all(conf) + _remove_old(conf) + _shrink(conf) + _drop_dead_links(conf)
 
 
 def close_orphans(conf: Conf) -> list[str]:
-    """At boot: runs that no epilog closed belong to an earlier boot and ended with it."""
+    """At boot: runs that no epilog closed belong to an earlier boot and ended with it. All are closed before the first
+    is finished: where time runs out, the timer finishes the rest."""
+    return [problem for run in _close_earlier_boots(conf) for problem in _finish(conf, run)]
+
+
+def _close_earlier_boots(conf: Conf) -> list[Run]:
     current = machine.boot_id(conf.sysroot)
-    problems = []
+    closed = []
     for run in spool.runs(conf.spool):
         prolog = run.prolog
         if run.closed_by is None and current is not None and prolog and prolog.boot_id not in (None, current):
             run.close("boot")
-            problems += _finish(conf, run)
+            closed.append(run)
+    return closed
+
+
+def _ship_all(conf: Conf) -> list[str]:
+    """Stops at half the worker's time: a shared folder that does not answer must not keep old runs on the disk."""
+    end = time.monotonic() + conf.worker_limit_s / 2
+    problems: list[str] = []
+    for run in spool.runs(conf.spool):
+        if time.monotonic() < end:
+            problems += _ship(conf, run)
     return problems
 
 
@@ -49,10 +63,14 @@ def _ship(conf: Conf, run: Run) -> list[str]:
         return []
     record = run.read_json("record.json")
     if record is None:
-        age = time.time() - os.stat(os.path.join(run.path, "closed")).st_mtime
-        return _finish(conf, run) if age > conf.worker_limit_s + _WORKER_GRACE_S or run.closed_by == "sweep" else []
+        return _finish(conf, run) if run.closed_by == "sweep" or _was_left(conf, run) else []
     why = ship.deliver(conf, run, str(record.get("node")))
     return [] if why is None else [f"{run.name}: {why}"]
+
+
+def _was_left(conf: Conf, run: Run) -> bool:
+    age = time.time() - os.stat(os.path.join(run.path, "closed")).st_mtime
+    return age > conf.worker_limit_s + _WORKER_GRACE_S
 
 
 def _finish(conf: Conf, run: Run) -> list[str]:

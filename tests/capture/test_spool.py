@@ -151,12 +151,29 @@ def deliver(run: spool.Run, age_h: float) -> None:
     os.utime(path, (time.time() - age_h * 3600,) * 2)
 
 
+def conf_of(
+    folder: Path, *, spool: str, shared: str = "", retain_hours: float = 72, spool_max_mb: float = 4096
+) -> Conf:
+    """A node that runs on BOOT."""
+    root = folder / "machine"
+    if not root.exists():
+        plain_machine(root)
+    return Conf(
+        spool=spool,
+        shared=shared,
+        retain_hours=retain_hours,
+        spool_max_mb=spool_max_mb,
+        sysroot=str(root),
+        kernel_log=os.devnull,
+    )
+
+
 class TestSweep:
     def test_ships_late_and_keeps_fresh(self, tmp_path: Path, shared: Path) -> None:
         folder = tmp_path / "spool"
         late = with_record(make(folder, "42.1700000000", closed="epilog"))
         make(folder, "43.1700000000")
-        assert sweep.sweep(Conf(spool=str(folder), shared=str(shared))) == []
+        assert sweep.sweep(conf_of(tmp_path, spool=str(folder), shared=str(shared))) == []
         assert [path.name for path in (shared / "new").iterdir()] == ["42.1700000000.n1.json"]
         assert late.delivered is not None and len(spool.runs(str(folder))) == 2
 
@@ -165,7 +182,7 @@ class TestSweep:
         deliver(make(folder, "42.1700000000", closed="epilog"), 100)
         deliver(make(folder, "43.1700000000", closed="epilog"), 10)
         with_record(make(folder, "44.1600000000", closed="epilog"))
-        sweep.sweep(Conf(spool=str(folder), shared="", retain_hours=72))
+        sweep.sweep(conf_of(tmp_path, spool=str(folder), shared="", retain_hours=72))
         assert [run.job_id for run in spool.runs(str(folder))] == [44, 43]
 
     def test_over_the_limit_oldest_delivered_goes_first_then_users_files(self, tmp_path: Path) -> None:
@@ -177,10 +194,10 @@ class TestSweep:
         deliver(old, 1)
         deliver(new, 0.5)
         with_record(undelivered)
-        conf = Conf(spool=str(folder), spool_max_mb=1.0)
+        conf = conf_of(tmp_path, spool=str(folder), spool_max_mb=1.0)
         sweep.sweep(conf)
         assert [run.job_id for run in spool.runs(str(folder))] == [44, 43]
-        problems = sweep.sweep(Conf(spool=str(folder), spool_max_mb=0.0))
+        problems = sweep.sweep(conf_of(tmp_path, spool=str(folder), spool_max_mb=0.0))
         assert [run.job_id for run in spool.runs(str(folder))] == [44]
         assert not os.path.exists(undelivered.user) and os.path.exists(undelivered.root("record.json"))
         assert any("SPOOL_MAX_MB" in problem for problem in problems)
@@ -191,14 +208,13 @@ class TestSweep:
         run = make(tmp_path / "spool", "42.1700000000", closed="epilog")
         os.symlink(tmp_path / "precious", os.path.join(run.user, "link"))
         deliver(run, 100)
-        assert sweep.sweep(Conf(spool=str(tmp_path / "spool"))) == []
+        assert sweep.sweep(conf_of(tmp_path, spool=str(tmp_path / "spool"))) == []
         assert (tmp_path / "precious" / "file").exists() and spool.runs(str(tmp_path / "spool")) == []
 
     def test_closes_a_run_whose_job_started_here_again(self, tmp_path: Path, shared: Path) -> None:
         folder = tmp_path / "spool"
         old, new = make(folder, "42.1700000000"), make(folder, "42.1700000100")
-        root = plain_machine(tmp_path / "machine")
-        sweep.sweep(Conf(spool=str(folder), shared=str(shared), sysroot=str(root), kernel_log=os.devnull))
+        sweep.sweep(conf_of(tmp_path, spool=str(folder), shared=str(shared)))
         assert (old.closed_by, new.closed_by) == ("sweep", None)
         assert json.loads((shared / "new" / "42.1700000000.n1.json").read_text())["closed_by"] == "sweep"
 
@@ -206,16 +222,21 @@ class TestSweep:
         folder = tmp_path / "spool"
         killed, fresh = make(folder, "42.1700000000", closed="epilog"), make(folder, "43.1700000000", closed="epilog")
         os.utime(os.path.join(killed.path, "closed"), (1700000100, 1700000100))
-        root = plain_machine(tmp_path / "machine")
-        sweep.sweep(Conf(spool=str(folder), shared=str(shared), sysroot=str(root), kernel_log=os.devnull))
+        sweep.sweep(conf_of(tmp_path, spool=str(folder), shared=str(shared)))
         assert killed.delivered is not None and not os.path.exists(fresh.root("record.json"))
 
     def test_drops_links_of_closed_and_gone_runs(self, tmp_path: Path) -> None:
-        open_run, closed = make(tmp_path, "1.1700000000"), make(tmp_path, "2.1700000000", closed="epilog")
+        folder = tmp_path / "spool"
+        open_run, closed = make(folder, "1.1700000000"), make(folder, "2.1700000000", closed="epilog")
         for name, target in (("1", open_run.name), ("2", closed.name), ("3", "3.1700000000")):
-            (tmp_path / name).symlink_to(target)
-        sweep.sweep(Conf(spool=str(tmp_path)))
-        assert sorted(path.name for path in tmp_path.iterdir() if path.is_symlink()) == ["1"]
+            (folder / name).symlink_to(target)
+        sweep.sweep(conf_of(tmp_path, spool=str(folder)))
+        assert sorted(path.name for path in folder.iterdir() if path.is_symlink()) == ["1"]
+
+    def test_does_at_the_timer_what_a_missing_boot_unit_left(self, tmp_path: Path) -> None:
+        orphan = make(tmp_path / "spool", "42.1700000000", boot=EARLIER_BOOT)
+        sweep.sweep(conf_of(tmp_path, spool=str(tmp_path / "spool")))
+        assert orphan.closed_by == "boot"
 
 
 def test_at_boot_only_runs_of_earlier_boots_are_closed(tmp_path: Path, shared: Path) -> None:
