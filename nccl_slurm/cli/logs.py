@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, BinaryIO, cast
 
 import click
@@ -62,7 +63,11 @@ def _with_progress(sources: list[Source], read: Callable[[Iterable[Source]], Any
 
 def _counted(sources: Iterable[Source], update: Callable[[int], None]) -> Iterator[Source]:
     for source in sources:
-        yield source._replace(open=lambda opened=source.open: cast(BinaryIO, _Counted(opened(), update)))
+        yield source._replace(open=partial(_open_counted, source.open, update))
+
+
+def _open_counted(opened: Callable[[], BinaryIO], update: Callable[[int], None]) -> BinaryIO:
+    return cast(BinaryIO, _Counted(opened(), update))
 
 
 class _Counted:

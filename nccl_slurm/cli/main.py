@@ -71,6 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         click.echo(f"nccl-slurm: {visible(str(error))}", err=True)
         sys.exit(next(status for kind, status in EXIT_STATUS if isinstance(error, kind)))
+    except Exception as error:
+        # a fault of ours: users get one line, whoever mends it sets the variable
+        if os.environ.get("NCCL_SLURM_TRACEBACK"):
+            raise
+        click.echo(
+            f"nccl-slurm: internal error: {type(error).__name__}: {error}; NCCL_SLURM_TRACEBACK=1 shows where", err=True
+        )
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -49,8 +49,7 @@ def _status(store: Any, source: str) -> dict[str, Any]:
             {
                 "kind": note.kind,
                 "text": note.text,
-                "first": rfc3339(note.first),
-                "last": rfc3339(note.last),
+                "last": rfc3339(note.at),
                 "count": note.count,
             }
             for note in store.notes()
