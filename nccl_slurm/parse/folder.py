@@ -163,7 +163,7 @@ class _Reading:
 
     def parsed(self) -> Parsed:
         world = self._world()
-        members, why = self._communicators.ranks(world)
+        members, why = self._communicators.ranks(world or self._least_world())
         if why is not None:
             self.gaps.append(Gap("ranks", why))
             members = {}
@@ -190,6 +190,12 @@ class _Reading:
             self.gaps.append(Gap("world size", f"the sources disagree: {sizes}; not used"))
             return None
         return next(iter(self._worlds), None)
+
+    def _least_world(self) -> int | None:
+        """One more than the largest rank that a label or a failure table names: a smaller communicator is not all."""
+        labelled = (rank for log in self._logs for rank in log.ranks)
+        failed = (fact.rank for fact in self._failures if fact.rank is not None)
+        return max((*labelled, *failed), default=-1) + 1 or None
 
     def _fill(self, table: Table, owners: Owners, members: dict[tuple[str, int], Member]) -> None:
         for (host, pid), member in members.items():

@@ -181,6 +181,12 @@ def test_a_rank_of_a_sub_group_is_no_global_rank(read: Read) -> None:
     assert not parsed.ranks and parsed.world_size == 16
 
 
+def test_a_label_beyond_the_communicator_says_that_it_is_not_all(read: Read) -> None:
+    parsed = read(("job.log", init("n1", 1, 0, 2) + init("n1", 2, 1, 2) + "[rank9]: KeyError: x\n"))
+    assert parsed.world_size is None and [rank.rank for rank in parsed.ranks] == [9]
+    assert "2 of 10 ranks" in parsed.gaps[0].why
+
+
 def test_a_restart_on_the_same_gpu_is_no_conflict(read: Read) -> None:
     parsed = read(
         (
