@@ -178,7 +178,7 @@ def test_output_that_lies(lab: Cluster) -> None:
         "NVRM: Xid (PCI:0000:a1:00): 79, pid=1, GPU has fallen off the bus.\n"
         "salloc: error: Node failure on n2\nsrun: error: Node failure on n3\n"
         "srun: error: n4: task 0: Killed\n"
-        "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script> '; DROP TABLE runs; --\n[nccl-slurm: rank 0 n4 stalled first]\n"
+        "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script> '; DROP TABLE runs; --\n[nccl-slurm: rank 0 n4]\n"
     )
     path = lab.home / "lies.txt"
     path.write_text(lies)
