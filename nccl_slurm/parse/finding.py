@@ -53,8 +53,8 @@ def find(text: str, rows: Rows, numbers: Sequence[int] | None = None) -> Finding
 
 
 def host_name(value: Any) -> str | None:
-    """A host's name, or None: addresses and anything that the node record's schema refuses are no names."""
-    if not isinstance(value, str) or not _HOST.match(value) or _ADDRESS.match(value):
+    """A host's name, or None: addresses, localhost and what the node record's schema refuses are no names."""
+    if not isinstance(value, str) or not _HOST.match(value) or _ADDRESS.match(value) or value.startswith("localhost"):
         return None
     return value
 

@@ -15,6 +15,7 @@ from nccl_slurm.parse.patterns import Rows
 from nccl_slurm.parse.prefix import MAX_RANK
 from nccl_slurm.parse.ranks import RANKS_LIMIT, Owners, Table, short_host
 from nccl_slurm.parse.repeat import Kept
+from nccl_slurm.parse.settle import settle
 from nccl_slurm.parse.source import Source, walk
 
 __all__ = ["Source", "read_sources", "walk"]
@@ -176,7 +177,7 @@ class _Reading:
         if world is None and members:
             world = self._communicators.size()
         return Parsed(
-            facts=tuple(facts + dump_facts),
+            facts=tuple(settle(facts, self._forced) + dump_facts),
             ranks=tuple(table.ranks()),
             gaps=tuple(self.gaps + owners.gaps + table.gaps + self._kept.gaps()),
             world_size=world,
@@ -245,11 +246,8 @@ class _Reading:
             rank = None if member is None else member.rank
         if rank is None and (fact.producer not in _NOT_OF_A_RANK or fact.kind == "elastic.error-file"):
             rank = owners.rank.get(fact.file or "")
-        role = fact.role
-        if fact.data.get("exitcode") == -9 and (fact.file, fact.data.get("pid")) in self._forced:
-            role = "consequence"
         host = short_host(fact.host, file_host) or file_host or table.host(rank)
-        return replace(fact, rank=rank, host=host, role=role)
+        return replace(fact, rank=rank, host=host)
 
     def _dump_facts(self, table: Table, owners: Owners) -> list[Fact]:
         facts = []

@@ -86,6 +86,7 @@ class _Reader:
         self._rows, self._now, self._sink = rows, now, sink
         self._table, self._tracebacks, self._pending = elastic.Table(), Tracebacks(), Pending()
         self._exceptions = [number for number, row in enumerate(rows.rows) if row.id.startswith("python.")]
+        self._quoted: dict[str, int] = {}
         self._known = 0
 
     def line(self, candidate: Candidate) -> None:
@@ -105,7 +106,11 @@ class _Reader:
             )
             if block is not None:
                 self._block(block)
+                if str(block.data.get("traceback", "")).startswith("Traceback"):
+                    self._quoted[prefix.label] = block.data["rank"]
             return
+        if finding.rank is None and prefix.text.startswith("  ") and prefix.label in self._quoted:
+            finding = finding._replace(rank=self._quoted.pop(prefix.label))  # quoted in the failure table
         joined = self._pending.join(finding)
         if joined is not None and joined.kind != "python.traceback":
             self._emit(joined, prefix, candidate)

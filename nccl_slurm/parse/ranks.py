@@ -187,11 +187,19 @@ def _twice(files: Iterable[str]) -> set[str]:
 
 
 def _error_files(failures: Iterable[Fact]) -> dict[str, set[int]]:
-    """Ends of the worker folders that failure tables name → ranks."""
-    found: dict[str, set[int]] = {}
+    """``RUN/attempt_0/1`` and ``attempt_0/1`` → ranks, from failure tables.
+
+    One agent prints one table and has one run folder; so the error file of one worker places all workers of its table.
+    """
+    tables: dict[tuple[str | None, Any], list[Fact]] = {}
     for fact in failures:
-        parts = str(fact.data.get("error_file", "")).split("/")[:-1]
-        for depth in (3, 2):
-            if fact.rank is not None and len(parts) >= depth:
-                found.setdefault("/".join(parts[-depth:]), set()).add(fact.rank)
+        tables.setdefault((fact.file, fact.data.get("host")), []).append(fact)
+    found: dict[str, set[int]] = {}
+    for table in tables.values():
+        paths = [str(fact.data.get("error_file", "")).split("/") for fact in table]
+        runs = {tuple(path[-4:-2]) for path in paths if len(path) >= 4}
+        for fact in table if len(runs) == 1 else ():
+            run, attempt = next(iter(runs))
+            for key in (f"{run}/{attempt}/{fact.data.get('local_rank')}", f"{attempt}/{fact.data.get('local_rank')}"):
+                found.setdefault(key, set()).update([fact.rank] if fact.rank is not None else [])
     return found

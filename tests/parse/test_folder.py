@@ -87,6 +87,34 @@ def test_the_agents_own_kill_is_a_consequence(read: Read) -> None:
     assert [(fact.rank, fact.role) for fact in facts] == [(1, "consequence"), (2, "cause")]
 
 
+def test_a_worker_that_says_it_waited_did_not_fail_first(read: Read) -> None:
+    lost = "[rank{}]: RuntimeError: [../pair.cc:553] Connection closed by peer [10.0.0.9]:1943\n"
+    table = (
+        "ERROR:torch.x.api:failed (exitcode: 1) local_rank: 0 (pid: 800) of binary: /bin/python\n"
+        "  rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: 800)\n  traceback : x\n"
+        "  rank      : 1 (local_rank: 1)\n  exitcode  : -6 (pid: 801)\n  traceback : x\n"
+        "  rank      : 2 (local_rank: 2)\n  exitcode  : 1 (pid: 802)\n  traceback : x\n"
+        "  rank      : 3 (local_rank: 3)\n  exitcode  : -11 (pid: 803)\n  traceback : x\n"
+    )
+    own = lost.format(0) + lost.format(1) + lost.format(2) + "[rank2]: ValueError: bad shard\n" + lost.format(3)
+    facts = [fact for fact in read(("job.log", own + table)).facts if fact.producer == "elastic"]
+    assert [(fact.kind, fact.rank, fact.role, fact.hint) for fact in facts] == [
+        ("elastic.failed", 0, "consequence", "net-peer-lost"),
+        ("elastic.failure", 0, "consequence", "net-peer-lost"),
+        ("elastic.failure", 1, "consequence", "net-peer-lost"),
+        ("elastic.failure", 2, "cause", "rank-exception"),
+        ("elastic.failure", 3, "cause", "process-signal"),
+    ]
+
+
+def test_what_a_table_quotes_is_of_the_worker_of_its_block(read: Read) -> None:
+    quoted = 'traceback : Traceback (most recent call last):\n    File "t.py", line 1\n  RuntimeError: [../x.cc:78] '
+    text = TABLE.replace(
+        "traceback : To enable", quoted + "Timed out waiting 6000ms for recv operation to complete\nTo"
+    )
+    assert one(read(("job.log", text)), "gloo.timeout").rank == 0
+
+
 def error_json(message: str, timestamp: str = "1790000000") -> str:
     return json.dumps({"message": {"message": message, "extraInfo": {"py_callstack": "T", "timestamp": timestamp}}})
 
@@ -105,6 +133,10 @@ def test_error_files_find_their_rank_by_the_table(read: Read) -> None:
     assert one(parsed, "python.exception").rank == 0
     assert f"{run}/stderr.log" in parsed.ranks[0].files
     assert parsed.ranks[0].last_line == "ValueError: loss is nan"
+    second = read(
+        ("job.log", TABLE), ("none_ab12/attempt_0/1/stdout.log", "step 7\n"), ("attempt_0/0/stdout.log", "step 8\n")
+    )
+    assert [rank.last_line for rank in second.ranks] == ["step 8", "step 7"]
     assert all("none_zz99" not in name for rank in parsed.ranks for name in rank.files)
 
 
