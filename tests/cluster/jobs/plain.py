@@ -82,8 +82,10 @@ class Ring:
         with socket.create_server(("127.0.0.1", 0)) as server:
             server.settimeout(timeout)
             self._publish(meet, server.getsockname()[1])
-            self._next = socket.create_connection(("127.0.0.1", self._port(meet, (rank + 1) % size)), timeout)
-            self._previous = server.accept()[0]
+            address = ("127.0.0.1", self._port(meet, (rank + 1) % size))
+            self._next, self._next_name = socket.create_connection(address, timeout), "[{}]:{}".format(*address)
+            self._previous, address = server.accept()
+            self._previous_name = "[{}]:{}".format(*address)
         self._previous.settimeout(timeout)
 
     def _publish(self, meet: Path, port: int) -> None:
@@ -104,21 +106,29 @@ class Ring:
         """The sum over all ranks: every value goes once around the ring."""
         total = passing = value
         for _ in range(self.size - 1):
-            self._next.sendall(FORMAT.pack(passing))
+            self._send(passing)
             passing = self._receive()
             total += passing
         return total
+
+    def _send(self, value: float) -> None:
+        try:
+            self._next.sendall(FORMAT.pack(value))
+        except ConnectionError as error:
+            raise ConnectionError(f"Write error {self._next_name}: {error.strerror}") from None
 
     def _receive(self) -> float:
         data = b""
         while len(data) < FORMAT.size:
             try:
                 more = self._previous.recv(FORMAT.size - len(data))
+            except ConnectionResetError as error:
+                raise ConnectionError(f"Read error {self._previous_name}: {error.strerror}") from None
             except TimeoutError:
                 wait = f"Timed out waiting {self.timeout * 1000:.0f}ms for recv operation to complete"
                 raise TimeoutError(f"{wait} (from rank {self.previous})") from None
             if not more:
-                raise ConnectionError(f"Connection closed by peer (rank {self.previous})")
+                raise ConnectionError(f"Connection closed by peer {self._previous_name} (rank {self.previous})")
             data += more
         return float(FORMAT.unpack(data)[0])
 
