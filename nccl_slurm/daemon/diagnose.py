@@ -8,6 +8,7 @@ from typing import Any
 
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.daemon.evidence import assemble, role_of, shows_nccl_or_torch
+from nccl_slurm.daemon.watch import failed_state
 from nccl_slurm.history.rows import NodeEventRow, RecordRow
 from nccl_slurm.model import Evidence, Gap, Job, NodeView, Parsed, Verdict
 from nccl_slurm.recommend.ladder import recommend
@@ -84,14 +85,9 @@ def _view(name: str, row: RecordRow | None, parts: Parts) -> NodeView:
         state_at_end=at_end.state if at_end else None,
         reason=at_end.reason if at_end else None,
         record=("late" if row.late else "present") if row else "missing",
-        failed_in_run=any(_failed(event.state) for event in inside),
+        failed_in_run=any(failed_state(event.state) for event in inside),
     )
 
 
 def _last(events: Sequence[NodeEventRow], until: float) -> NodeEventRow | None:
     return next((event for event in reversed(events) if event.time <= until), None)
-
-
-def _failed(state: str) -> bool:
-    base, _, flags = state.partition("+")
-    return base in ("DOWN", "FAIL", "ERROR") or bool({"FAIL", "NOT_RESPONDING"} & set(flags.split("+")))

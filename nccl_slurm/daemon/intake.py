@@ -92,10 +92,10 @@ class RecordIntake:
         if node not in run.nodes:
             self._refuse(name, f"node {node} is not in the list of run {run.run} of job {run.id}")
             return False
-        late = run.status == "final"
+        late = self._store.report(*key_of(run)) is not None and run.status != "live"
         now = self._clock.now()
         new = self._store.add_record(*key_of(run), incoming.record, received=now, late=late)
-        if new and late and run.disposition != "ignore":
+        if new and run.status == "final" and run.disposition != "ignore":
             self._store.upsert_run(replace(run, status="settling"))
         self._inbox.done(name)
         return new

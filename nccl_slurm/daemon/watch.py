@@ -15,7 +15,7 @@ from nccl_slurm.history.rows import NodeEventRow, RunRow
 from nccl_slurm.history.store import Store
 from nccl_slurm.scheduler.client import LiveJob, NodeState, SchedulerClient
 
-__all__ = ["JobWatch", "NodeWatch", "health"]
+__all__ = ["JobWatch", "NodeWatch", "failed_state", "health"]
 
 #: What a node does, not how it is: left out of the edges, or each job would write two a node.
 _WORK = frozenset({"COMPLETING", "PLANNED", "RESERVED", "CLOUD", "DYNAMIC_NORM", "BLOCKED", "PERFCTRS", "RES"})
@@ -26,6 +26,21 @@ def health(node: NodeState) -> str:
     """The state without its share of work: ``UP`` (idle, mixed, allocated), ``UP+DRAIN``, ``DOWN+NOT_RESPONDING`` …"""
     base = "UP" if node.state in _WORKING else node.state
     return "+".join([base, *sorted(node.flags - _WORK)])
+
+
+def failed_state(state: str) -> bool:
+    """Of a state as `health` writes it: Slurm itself says that the node is no good. DRAIN alone is a plan."""
+    base, _, flags = state.partition("+")
+    return base in ("DOWN", "FAIL", "ERROR") or bool({"FAIL", "NOT_RESPONDING"} & set(flags.split("+")))
+
+
+def _no_good(node: NodeState) -> bool:
+    return node.failed or _recovering(node.reason)
+
+
+def _recovering(reason: str | None) -> bool:
+    """SageMaker HyperPod reboots or replaces a node whose reason says ``Action:Reboot`` or ``Action:Replace``."""
+    return (reason or "").startswith("Action:")
 
 
 class NodeWatch:
@@ -47,14 +62,14 @@ class NodeWatch:
                 self.last_completing[node.name] = now
             if self._known.get(node.name) != (health(node), node.reason):
                 changed.append(node)
-        failed = [node for node in changed if node.failed and not self._was_failed(node.name)]
+        failed = [node for node in changed if _no_good(node) and not self._was_failed(node.name)]
         self._store.add_node_events([self._edge(node, now) for node in changed])
         self._known.update({node.name: (health(node), node.reason) for node in changed})
         return failed
 
     def _was_failed(self, name: str) -> bool:
-        state = self._known.get(name, ("", None))[0]
-        return state.startswith(("DOWN", "FAIL", "ERROR")) or "NOT_RESPONDING" in state or "+FAIL" in state
+        state, reason = self._known.get(name, ("", None))
+        return failed_state(state) or _recovering(reason)
 
     def _edge(self, node: NodeState, now: float) -> NodeEventRow:
         """Slurm stamps the reason with the second in which the state was set; a first look has no such edge."""

@@ -1,0 +1,314 @@
+"""The daemon over a Slurm in memory, a movable clock and a real store: when it speaks, what it survives."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nccl_slurm.clock import MovableClock
+from nccl_slurm.config import Config, Paths, Scope
+from nccl_slurm.config import Daemon as Waits
+from nccl_slurm.daemon.loop import Daemon
+from nccl_slurm.daemon.output import OutputReader
+from nccl_slurm.history.store import Store
+from nccl_slurm.model import Fact, Parsed, Step
+from nccl_slurm.scheduler.fake import FakeSlurm
+from tests.collect.test_shared import record as empty_record
+
+FAILED: dict[str, Any] = {"exit": "1:0", "derived_exit": "1:0", "steps": (Step("1.0", "python", "FAILED", 1, 0),)}
+
+
+class Output(OutputReader):
+    """Stands in for the child process that reads files as the job's user; ``said`` is what it finds."""
+
+    said: Parsed = Parsed()
+
+    def read(self, paths: Sequence[str], uid: int) -> Parsed:
+        return self.said
+
+
+class Lab:
+    """A daemon and all around it. ``restart`` makes a new daemon over the same store, as after a kill."""
+
+    def __init__(self, folder: Path, *, scope: str = "all", accounting: bool = True, comment: str = "") -> None:
+        self.clock = MovableClock(1_000_000_000.0)
+        self.slurm = FakeSlurm(clock=self.clock, cluster="c", accounting=accounting)
+        self.shared = folder / "shared"
+        for part in ("new", "tmp", "quarantine", "reports"):
+            (self.shared / part).mkdir(parents=True, mode=0o700)
+        self.events = folder / "events"
+        (self.events / "new").mkdir(parents=True)
+        self.config = Config(
+            paths=Paths(str(folder), str(self.shared), str(self.events)),
+            daemon=Waits(record_uids=[os.geteuid()]),
+            scope=Scope(default=scope),
+        )
+        self.store = Store.open(f"sqlite:///{folder}/store.db")
+        self.output = Output("", 1.0)
+        self.restart()
+
+    def restart(self) -> None:
+        settings = self.slurm.settings()
+        self.daemon = Daemon(self.config, self.slurm, self.store, self.clock, self.output, settings)
+
+    def run(self, seconds: float = 1.0, step: float = 1.0) -> None:
+        """Ticks once a ``step`` for so long."""
+        end = self.clock.now() + seconds
+        while self.clock.now() < end:
+            self.daemon.tick()
+            self.clock.sleep(step)
+
+    def record(self, job: int, node: str, **fields: Any) -> None:
+        """A node record arrives. Its folder is named by now, or ``at``."""
+        at = int(fields.pop("at", self.clock.now()))
+        content = empty_record(cluster="c", job_id=job, node=node, **fields)
+        (self.shared / "new" / f"{job}.{at}.{node}.json").write_text(json.dumps(content))
+
+    def hint(self, job: int) -> None:
+        (self.events / "new" / f"{job}.0").touch()
+
+    def verdict(self, job: int, run: int = 1) -> dict[str, Any] | None:
+        kept = self.store.report("c", job, run)
+        return None if kept is None else dict(kept.report)
+
+    def comment(self, job: int) -> str:
+        return self.slurm.comments([job])[job].comment
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path)
+    yield made
+    made.store.close()
+
+
+def end_badly(lab: Lab, nodes: str = "n[1-2]") -> int:
+    job = lab.slurm.submit(nodes, comment="mine")
+    lab.run(3)
+    lab.slurm.end(job, "FAILED", **FAILED)
+    lab.hint(job)
+    return job
+
+
+def test_speaks_when_the_last_record_is_there(lab: Lab) -> None:
+    job = end_badly(lab)
+    lab.record(job, "n1")
+    lab.run(2)
+    assert lab.verdict(job) is None and lab.comment(job) == "mine"
+    lab.record(job, "n2")
+    lab.run(2)
+    assert lab.comment(job).startswith("mine [nccl-slurm: ") and lab.comment(job).endswith(f"report {job}]")
+
+
+def test_waits_for_a_record_and_then_calls_it_a_gap(lab: Lab) -> None:
+    job = end_badly(lab)
+    lab.record(job, "n1")
+    lab.run(55)
+    assert lab.verdict(job) is None
+    lab.run(10)
+    found = lab.verdict(job)
+    assert found and [node["record"] for node in found["nodes"]] == ["present", "missing"]
+    assert any("n2" in gap["source"] for gap in found["gaps"])
+
+
+def test_a_node_has_its_time_from_when_it_left_completing(lab: Lab) -> None:
+    lab.slurm.set_node("n2", "IDLE+COMPLETING")
+    job = end_badly(lab)
+    lab.run(120)
+    assert lab.verdict(job) is None
+    lab.slurm.set_node("n2", "IDLE")
+    lab.run(75)
+    assert lab.verdict(job) is not None
+
+
+def test_nobody_is_waited_for_beyond_the_cap(lab: Lab) -> None:
+    lab.slurm.set_node("n2", "IDLE+COMPLETING")
+    job = end_badly(lab)
+    lab.run(905, step=5)
+    assert lab.verdict(job) is not None
+
+
+def test_a_late_record_makes_a_new_report(lab: Lab) -> None:
+    job = end_badly(lab)
+    began = lab.clock.now() - 3
+    lab.run(70)
+    assert lab.store.report("c", job, 1).revision == 1  # type: ignore[union-attr]
+    for node in ("n1", "n2"):
+        lab.record(job, node, at=began)
+    lab.run(3)
+    kept = lab.store.report("c", job, 1)
+    assert kept and kept.revision > 1
+    assert [node["record"] for node in kept.report["nodes"]] == ["late", "late"]
+
+
+def test_success_is_recorded_without_a_word(lab: Lab) -> None:
+    job = lab.slurm.submit("n1", comment="mine")
+    lab.run(3)
+    lab.slurm.end(job)
+    lab.record(job, "n1")
+    lab.run(40)
+    found = lab.verdict(job)
+    assert found and found["verdict"]["class"] == "benign" and lab.comment(job) == "mine"
+
+
+def test_a_lost_hint_costs_half_a_minute(lab: Lab) -> None:
+    job = end_badly(lab)
+    (lab.events / "new" / f"{job}.0").unlink()
+    for node in ("n1", "n2"):
+        lab.record(job, node)
+    lab.run(35)
+    assert "report" in lab.comment(job)
+
+
+def test_what_ended_while_the_daemon_was_down_is_found(lab: Lab) -> None:
+    job = lab.slurm.submit("n1")
+    lab.clock.sleep(100)
+    lab.slurm.end(job, "FAILED", **FAILED)
+    lab.slurm.purge(job)
+    lab.clock.sleep(7200)
+    lab.restart()
+    lab.run(5)
+    assert lab.verdict(job) is not None and "report" in lab.comment(job)
+
+
+def test_a_kill_between_verdict_and_comment_doubles_nothing(lab: Lab) -> None:
+    job = end_badly(lab, "n1")
+    lab.slurm.away = {"slurmdbd"}
+    lab.record(job, "n1")
+    lab.run(3)
+    lab.slurm.away = set()
+    lab.restart()
+    lab.run(90)
+    lab.restart()
+    lab.run(90)
+    assert lab.comment(job).count("[nccl-slurm:") == 1
+    assert lab.store.comment_counts() == {"verified": 1}
+
+
+def test_not_while_the_end_record_is_queued(lab: Lab) -> None:
+    lab.slurm.held = True
+    job = end_badly(lab, "n1")
+    lab.record(job, "n1")
+    lab.run(30)
+    assert lab.comment(job) == ""  # slurmctld has not told slurmdbd yet, so nobody has a final state
+    lab.slurm.flush()
+    lab.run(60)
+    assert lab.comment(job).startswith("mine [nccl-slurm: ")
+
+
+def test_requeued_run_speaks_by_the_waiting_job(lab: Lab) -> None:
+    job = lab.slurm.submit("n1", comment="mine")
+    lab.run(3)
+    lab.slurm.set_node("n1", "DOWN*", "Not responding", "slurm")
+    lab.slurm.requeue(job, "NODE_FAIL")
+    lab.run(100)
+    waiting = next(one for one in lab.slurm.jobs() if one.raw_id == job)
+    assert waiting.comment.startswith("mine [nccl-slurm: n1 ")
+    lab.slurm.restart(job, "n2")
+    lab.run(15)
+    lab.slurm.end(job)
+    lab.record(job, "n2")
+    lab.run(100)
+    assert [run.state for run in lab.store.runs_of_raw("c", job)] == ["NODE_FAIL", "COMPLETED"]
+    assert lab.comment(job).count("[nccl-slurm: n1 ") == 1
+
+
+@pytest.mark.parametrize(("state", "reason"), [("DOWN*", "Not responding"), ("IDLE+FAIL", "Action:Reboot")])
+def test_a_node_that_fails_under_a_running_job_is_told_at_once(lab: Lab, state: str, reason: str) -> None:
+    job = lab.slurm.submit("n[1-2]", comment="mine")
+    lab.run(40)
+    lab.slurm.set_node("n2", state, reason, "slurm")
+    lab.run(40)
+    found = lab.verdict(job)
+    assert found and found["status"] == "live"
+    assert [one["host"] for one in found["verdict"]["culprits"]] == ["n2"]
+    live = next(one for one in lab.slurm.jobs() if one.raw_id == job)
+    assert live.comment.startswith("mine [nccl-slurm: n2 ")
+
+
+def test_a_drain_under_a_running_job_is_nobodys_fault(lab: Lab) -> None:
+    job = lab.slurm.submit("n[1-2]")
+    lab.run(40)
+    lab.slurm.set_node("n2", "MIXED+DRAIN", "fan")
+    lab.run(40)
+    assert lab.verdict(job) is None
+
+
+def test_without_slurmdbd_store_and_report_only(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, accounting=False)
+    job = lab.slurm.submit("n1")
+    lab.run(12)
+    lab.slurm.end(job, "FAILED", **{key: FAILED[key] for key in ("exit", "derived_exit")})
+    lab.record(job, "n1")
+    lab.run(30)
+    assert lab.verdict(job) is not None
+    assert [note.text for note in lab.store.notes("comment")] == [
+        f"job {job} run 1: no slurmdbd: store and report only"
+    ]
+    lab.store.close()
+
+
+def test_scope_needs_gpus_or_evidence(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, scope="gpu-or-evidence")
+    plain, with_gpus = lab.slurm.submit("n1"), lab.slurm.submit("n2", gpus=8)
+    lab.run(3)
+    for job, node in ((plain, "n1"), (with_gpus, "n2")):
+        lab.slurm.end(job, "FAILED", **FAILED)
+        lab.record(job, node)
+        lab.hint(job)
+    lab.run(40)
+    assert lab.comment(plain) == "" and "report" in lab.comment(with_gpus)
+    lab.output.__class__.said = Parsed(facts=(Fact("gloo.timeout", "t", "gloo", "consequence", "job"),))
+    try:
+        talks = lab.slurm.submit("n3")
+        lab.run(3)
+        lab.slurm.end(talks, "FAILED", **FAILED)
+        lab.record(talks, "n3")
+        lab.run(40)
+    finally:
+        lab.output.__class__.said = Parsed()
+    assert "report" in lab.comment(talks)
+    lab.store.close()
+
+
+def test_a_made_up_record_of_slurmdbd_is_not_believed(lab: Lab) -> None:
+    """22.05 shows user root and no partition for some seconds when a job's end reaches slurmdbd before its start."""
+    job = end_badly(lab, "n1")
+    kept = lab.slurm._records[-1]
+    kept.job = dataclasses.replace(kept.job, user="root", uid=0, partition=None, name="allocation")
+    lab.run(5)
+    run = lab.store.run("c", job, 1)
+    assert run and (run.status, run.user, run.uid) == ("pending", "alice", 1000)
+
+
+def test_a_record_for_a_node_outside_the_run_is_refused(lab: Lab) -> None:
+    job = end_badly(lab, "n1")
+    lab.record(job, "n3")
+    lab.run(3)
+    assert [path.name.split(".")[2] for path in (lab.shared / "quarantine").iterdir()] == ["n3"]
+    assert any("n3" in note.text for note in lab.store.notes("quarantine"))
+
+
+def test_a_record_of_no_job_is_kept_for_ten_minutes(lab: Lab) -> None:
+    lab.record(77, "n1")
+    lab.run(590, step=10)
+    assert not list((lab.shared / "quarantine").iterdir())
+    lab.run(60, step=10)
+    assert list((lab.shared / "quarantine").iterdir())
+
+
+def test_slurm_away_is_noted_and_survived(lab: Lab) -> None:
+    lab.slurm.away = {"slurmctld", "slurmdbd"}
+    lab.run(60)
+    assert {note.kind for note in lab.store.notes()} >= {"nodes", "jobs"}
+    lab.slurm.away = set()
+    job = end_badly(lab, "n1")
+    lab.record(job, "n1")
+    lab.run(70)
+    assert "report" in lab.comment(job)
