@@ -92,7 +92,8 @@ class RecordIntake:
         if node not in run.nodes:
             self._refuse(name, f"node {node} is not in the list of run {run.run} of job {run.id}")
             return False
-        late = self._store.report(*key_of(run)) is not None and run.status != "live"
+        kept = self._store.report(*key_of(run))
+        late = kept is not None and kept.report["status"] == "final"
         now = self._clock.now()
         new = self._store.add_record(*key_of(run), incoming.record, received=now, late=late)
         if new and run.status == "final" and run.disposition != "ignore":
