@@ -115,9 +115,9 @@ class Site:
         return run
 
     def worker_log(self, lines: int = 1) -> list[str]:
-        """The worker starts after the hook has ended; a second is plenty."""
+        """The worker starts after the hook has ended; ten seconds are plenty even on a loaded machine."""
         log = self.folder / "worker.log"
-        for _ in range(200):
+        for _ in range(1000):
             if log.exists() and len(log.read_text().splitlines()) >= lines:
                 break
             time.sleep(0.01)
