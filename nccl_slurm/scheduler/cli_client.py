@@ -47,6 +47,7 @@ _AWAY = (
     "socket timed out",
     "communication connection failure",
     "zero bytes were transmitted",
+    "unexpected message received",  # a controller that is going down
     "munge encode failed",
     "invalid authentication credential",
     "authentication plugin initialization failure",
@@ -156,8 +157,8 @@ class CliClient:
             return tuple(job for jobs in found for job in jobs if job.raw_id in wanted)
         if since is None:
             return ()
-        # sacct refuses times before 1970-01-12
-        window = ["-S", f"uts{max(int(since), 1_000_000)}"]
+        # sacct refuses times before 1970-01-12, and leaves out what ended in the very second of -S
+        window = ["-S", f"uts{max(int(since) - 1, 1_000_000)}"]
         return self._accounting(*window, *(["-E", f"uts{int(until) + 1}"] if until is not None else []))
 
     def _accounting(self, *which: str) -> tuple[Accounted, ...]:

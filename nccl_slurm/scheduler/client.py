@@ -264,7 +264,8 @@ class SchedulerClient(Protocol):
     ) -> Sequence[Accounted]:
         """All records of these jobs, or of all jobs that were there in the window; requeued runs included.
 
-        Neither: nothing. In the order of accounting: runs of one job by their age.
+        Neither: nothing. In the order of accounting: runs of one job by their age. A job that began less than 5 s ago
+        may be absent: slurmdbd has made up a record of its own until slurmctld tells it of the job (see `jobtext`).
         """
 
     def comments(self, raw_ids: Sequence[int]) -> Mapping[int, CommentState]:

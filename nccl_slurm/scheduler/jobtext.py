@@ -1,4 +1,9 @@
-"""Pure readers of jobs: squeue's live jobs, sacct's records. How hostile text is kept apart: see `text`."""
+"""Pure readers of jobs: squeue's live jobs, sacct's records. How hostile text is kept apart: see `text`.
+
+For up to 5 s after a job began slurmdbd may hold a record that it made up from the job's first step: named
+``allocation``, owned by *root*, without array or het id, with the step's nodes alone, and with a final state if the job
+has ended. slurmctld's own record replaces it. It is told by its empty partition, and left out.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +80,7 @@ ACCOUNTING_FIELDS = (
     "JobName",
 )
 
-COMMENT_FIELDS = ("JobIDRaw", "JobID", "State", "Submit", "End", "Comment", "AdminComment")
+COMMENT_FIELDS = ("JobIDRaw", "JobID", "State", "Submit", "End", "Partition", "Comment", "AdminComment")
 
 
 def live_format(delimiter: str) -> str:
@@ -197,7 +202,7 @@ def read_accounting(text: str, delimiter: str, fields: Sequence[str], *, gpus_tr
             steps.append([])
         elif jobs and number_of(row["JobIDRaw"].partition(".")[0]) == jobs[-1].raw_id:
             steps[-1].append(_step(row))
-    return tuple(replace(job, steps=tuple(own)) for job, own in zip(jobs, steps, strict=True))
+    return tuple(replace(job, steps=tuple(own)) for job, own in zip(jobs, steps, strict=True) if job.partition)
 
 
 def _accounted(raw_id: int, row: Mapping[str, str], gpus_tracked: bool) -> Accounted:
@@ -254,7 +259,7 @@ def read_comments(text: str, delimiter: str, wanted: Iterable[int]) -> dict[int,
 
 def _comment(row: Mapping[str, str]) -> CommentState | None:
     raw_id = number_of(row["JobIDRaw"])
-    if raw_id is None:
+    if raw_id is None or text_of(row["Partition"]) is None:
         return None
     return CommentState(
         raw_id=raw_id,

@@ -87,7 +87,8 @@ def sacct(argv: Sequence[str]) -> Answer:
     delimiter = argv[argv.index("--delimiter") + 1]
     fields = argv[argv.index("--format") + 1].split(",")
     assert "FailedNode" not in fields
-    rows = [{"JobIDRaw": str(number), "JobID": str(number), "State": "FAILED", "End": "5"} for number in (1, 2, 3)]
+    row = {"State": "FAILED", "End": "5", "Partition": "main"}
+    rows = [{"JobIDRaw": str(number), "JobID": str(number), **row} for number in (1, 2, 3)]
     return ok("".join("".join(row.get(field, "") + delimiter for field in fields) + "\n" for row in rows))
 
 

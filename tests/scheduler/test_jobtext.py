@@ -172,6 +172,20 @@ def test_the_fields_of_22() -> None:
     assert (job.state, job.cancelled_by, job.failed_node, job.restarts) == ("CANCELLED", "7001", None, None)
 
 
+def test_records_that_slurmdbd_made_up_are_left_out() -> None:
+    """As seen on 22.05 in the first seconds of a job; its steps go with it."""
+    made_up = {"JobName": "allocation", "Partition": "", "UID": "0", "User": "root", "State": "COMPLETED"}
+    printed = (
+        sacct()
+        + step("1.batch")
+        + sacct(jobtext.ACCOUNTING_FIELDS, **made_up, NodeList="n1")
+        + step("1.0")
+        + step("1.1")
+    )
+    (job,) = jobtext.read_accounting(printed, D, jobtext.ACCOUNTING_FIELDS, gpus_tracked=True)
+    assert (job.name, job.uid, len(job.steps)) == ("my job|x", 1000, 1)
+
+
 def test_an_end_that_is_still_queued_is_not_final() -> None:
     (job,) = jobtext.read_accounting(
         sacct(State="RUNNING", End="Unknown"), D, jobtext.ACCOUNTING_FIELDS, gpus_tracked=True
@@ -186,11 +200,12 @@ def comments(*rows: tuple[str, ...]) -> str:
 def test_comments() -> None:
     user = 'User\'s Own "Tag" KEEP\n1|2|FAILED'
     printed = comments(
-        ("1", "1", "FAILED", "5", "9", user, ""),
-        ("2", "1_2", "RUNNING", "5", "Unknown", "", "adm"),
-        ("3", "1_3", "RUNNING", "5", "Unknown", "", ""),
+        ("1", "1", "FAILED", "5", "9", "main", user, ""),
+        ("2", "1_2", "RUNNING", "5", "Unknown", "main", "", "adm"),
+        ("3", "1_3", "RUNNING", "5", "Unknown", "main", "", ""),
+        ("4", "4", "COMPLETED", "5", "9", "", "", ""),
     )
-    found = jobtext.read_comments(printed, D, [1, 2])
+    found = jobtext.read_comments(printed, D, [1, 2, 4])
     assert set(found) == {1, 2}
     assert (found[1].comment, found[1].final, found[2].admin_comment, found[2].final) == (user, True, "adm", False)
 
