@@ -6,8 +6,11 @@ It serves the worker (a run's ``user/`` folder) and the daemon (output files of 
 
 from __future__ import annotations
 
+import glob
 import json
+import os
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Sequence
 
 from nccl_slurm.capture import rights
@@ -43,10 +46,19 @@ def read(conf: Conf, request: Request) -> dict[str, Any]:
     rights.become(request.uid, request.gid, request.user)
     gaps: list[Gap] = []
     found: list[Found] = []
-    for path in request.paths:
+    for path in _expanded(request.paths):
         found += find(path, request.uid, gaps)
     sources = [Source(one.name, one.open, one.size, one.mtime, request.host, "job") for one in found]
     return _answer(_read_sources(sources, rows), gaps, found, rows.hash)
+
+
+def _expanded(paths: Sequence[str]) -> list[str]:
+    """``*`` stands for what differs by rank (srun's %t in a batch script); looked up with the user's rights."""
+    expanded: dict[str, None] = {}
+    for path in paths:
+        matches = sorted(islice(glob.iglob(path), _MAX_FILES)) if "*" in path and not os.path.lexists(path) else [path]
+        expanded.update(dict.fromkeys(matches))
+    return list(expanded)
 
 
 def _read_sources(sources: list[Source], rows: Rows) -> Parsed:

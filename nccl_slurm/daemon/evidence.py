@@ -19,9 +19,11 @@ def assemble(
 ) -> Evidence:
     """``records`` by node name, each valid against node-record/1; ``output`` is the job's own stdout and stderr."""
     short = {node.name.partition(".")[0]: node.name for node in nodes}
-    facts = [fact for name, record in records.items() for fact in _facts_of(name, record)]
+    placed = [_placed(Rank.from_json(rank), name) for name, record in records.items() for rank in record["ranks"]]
+    doubled = _on_two_nodes(placed)
+    facts = [fact for name, record in records.items() for fact in _facts_of(name, record, doubled)]
     facts += [_on_node(fact, short) for fact in output.facts]
-    ranks = [_placed(Rank.from_json(rank), name) for name, record in records.items() for rank in record["ranks"]]
+    ranks = [rank for rank in placed if rank.rank not in doubled]
     ranks += [_rank_on_node(rank, short) for rank in output.ranks]
     sizes = {size for size in [*(r["world_size"] for r in records.values()), output.world_size] if size is not None}
     told = [Gap(f"{name}: {gap['source']}", gap["why"]) for name, record in records.items() for gap in record["gaps"]]
@@ -30,16 +32,37 @@ def assemble(
         nodes=nodes,
         facts=numbered(facts),
         ranks=merge_ranks(ranks),
-        gaps=_once([*gaps, *output.gaps, *told, *_disagreement(sizes)]),
-        world_size=sizes.pop() if len(sizes) == 1 else None,
+        gaps=_once([*gaps, *output.gaps, *told, *_disagreement(sizes), *_doubled_gap(doubled)]),
+        world_size=sizes.pop() if len(sizes) == 1 and not doubled else None,
     )
 
 
-def _facts_of(name: str, record: Mapping[str, Any]) -> list[Fact]:
+def _on_two_nodes(ranks: Iterable[Rank]) -> frozenset[int]:
+    """Where a node's logs show a sub-group alone (tensor parallel inside a node), its group ranks look global, and
+    the same numbers come from every node: none of them can be believed."""
+    first: dict[int, str | None] = {}
+    return frozenset(rank.rank for rank in ranks if first.setdefault(rank.rank, rank.host) != rank.host)
+
+
+def _doubled_gap(doubled: frozenset[int]) -> list[Gap]:
+    if not doubled:
+        return []
+    which = ", ".join(str(rank) for rank in sorted(doubled)[:20])
+    return [Gap("rank numbers", f"several nodes claim rank {which}: ranks of sub-groups, not used")]
+
+
+def _facts_of(name: str, record: Mapping[str, Any], doubled: frozenset[int]) -> list[Fact]:
     """A record's facts happened on its node, whatever host they claim; files are shown below the node's name."""
     kernel = [replace(Fact.from_json(fact), host=name, trust="root") for fact in record["kernel_events"]]
     own = [replace(Fact.from_json(fact), host=name, trust="job") for fact in record["facts"]]
-    return [replace(fact, file=f"{name}/{fact.file}" if fact.file else None) for fact in [*kernel, *own]]
+    return [
+        replace(
+            fact,
+            file=f"{name}/{fact.file}" if fact.file else None,
+            rank=None if fact.rank in doubled else fact.rank,
+        )
+        for fact in [*kernel, *own]
+    ]
 
 
 def _on_node(fact: Fact, short: Mapping[str, str]) -> Fact:

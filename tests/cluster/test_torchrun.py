@@ -55,5 +55,6 @@ def test_the_rank_that_stopped_is_named(lab: Cluster, mode: str, rank: int, fail
     assert f"rank {rank} " in found.comment and f"report {job}]" in found.comment
     assert not found.report["recommendations"] or {r["action"] for r in found.report["recommendations"]} <= {
         "fix-code",
+        "fix-config",
         "investigate",
     }
