@@ -36,6 +36,8 @@ RULES: tuple[_Rule, ...] = (
 #: What is left where no rule found anything; the first one only.
 LEFT: tuple[_Rule, ...] = (hang.hung, hang.flushed, hang.lost_peers, machine.hints, hang.reacted, hang.calm)
 _FOLLOW_AN_END = frozenset({"hang.lost-peers", "hang.flushed", "hang.consequences", "calm.completed", "calm.noise"})
+#: These add nothing where another finding was chosen.
+_LESS = ("hang", "calm", "shared-cause.no-rank")
 _NOTHING = Finding("nothing", "unknown", "possible", "Nothing that was observed explains how the run ended.")
 
 
@@ -45,8 +47,7 @@ def attribute(evidence: Evidence) -> Verdict:
     findings = [found for found in (rule(scene) for rule in RULES) if found]
     findings += [found for found in (rule(scene) for rule in LEFT) if found][:1]
     main = _chosen(scene, findings)
-    less = ("hang", "calm", "shared-cause.no-rank") if main.culprits else ("hang", "calm")
-    others = [found for found in findings if found.rule != main.rule and not found.rule.startswith(less)]
+    others = [found for found in findings if found.rule != main.rule and not found.rule.startswith(_LESS)]
     culprits = tuple(_allowed(scene, main.culprits))
     return Verdict(
         failure_class=main.failure_class,

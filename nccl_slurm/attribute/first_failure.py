@@ -29,13 +29,19 @@ _INTRINSIC = frozenset({"cuda-oom", "gpu-hw-ecc", "gpu-hw-lost"})
 _OWN_SIGNALS = frozenset({-11, -7, -4, -8})
 #: Two failures closer than this are not ordered by clocks: torch's and Slurm's tables have whole seconds.
 MARGIN_S = 2.0
+#: Ranks whose own words must tell of the loss.
+WITNESSES_MIN = 2
 
 _ATTEMPT = re.compile(r"^(.{0,4096}?)attempt_(\d{1,6})/")
 
 
 @dataclass(frozen=True)
 class Death:
-    """A rank that failed by itself. ``weak``: an exit code without any word why."""
+    """A rank that failed by itself.
+
+    ``intrinsic``: no other rank can have brought it about. ``weak``: an exit code without any word why. ``late``: the
+    time is when an agent looked, which may be any time after the death.
+    """
 
     rank: int
     failure_class: str
@@ -44,19 +50,22 @@ class Death:
     time: float | None = None
     uncertainty_s: float = 0.0
     intrinsic: bool = False
+    late: bool = False
     weak: bool = False
     action: str | None = None
 
 
 def find(scene: Scene) -> Finding | None:
     everyone = deaths(scene)
-    own = _first_attempts([death for death in everyone if not death.weak] or everyone)
+    strong = _first_attempts([death for death in everyone if not death.weak])
+    own = _signal_before_exceptions(strong) or _bare_exits(scene, everyone)
     if not own:
         return None
     first = own[0] if len(own) == 1 else _earliest(own)
     if first is None:
         return _several(scene, own)
-    proven = _excludes_others(scene, first, everyone)
+    unordered = len(own) < len(strong)
+    proven = not unordered and _excludes_others(scene, first, everyone)
     return Finding(
         rule="first-failure.only" if len(own) == 1 else "first-failure.earliest",
         failure_class=first.failure_class,
@@ -92,9 +101,26 @@ def _earliest(own: Sequence[Death]) -> Death | None:
     """The one that is earlier than all others by more than the clocks may err; None where that can't be told."""
     if any(death.time is None for death in own):
         return None
-    first, second = sorted(own, key=lambda death: death.time or 0.0)[:2]
+    first, second, *rest = sorted(own, key=lambda death: death.time or 0.0)
+    if any(death.late for death in (second, *rest)):
+        return None
     gap = (second.time or 0.0) - (first.time or 0.0)
     return first if gap > MARGIN_S + first.uncertainty_s + second.uncertainty_s else None
+
+
+def _signal_before_exceptions(own: list[Death]) -> list[Death]:
+    """Of one killed process and other ranks' exceptions the kill is the likely start: programs wrap lost peers."""
+    signals = [death for death in own if death.failure_class == "process-signal" and not death.weak]
+    if len(signals) != 1 or any(d.failure_class != "rank-exception" for d in own if d is not signals[0]):
+        return own
+    return signals
+
+
+def _bare_exits(scene: Scene, everyone: Sequence[Death]) -> list[Death]:
+    """Exit codes without a word. Where a line without a rank tells of a reaction, a plain 1 may be its exit code."""
+    nameless = (f for f in scene.facts if f.rank is None and not reading.tells_only_an_exit(f))
+    reactions = any(fact.role == "consequence" and fact.hint is not None for fact in nameless)
+    return [death for death in everyone if death.weak and (death.intrinsic or not reactions)]
 
 
 def _first_attempts(own: Sequence[Death]) -> list[Death]:
@@ -111,9 +137,28 @@ def _excludes_others(scene: Scene, first: Death, everyone: Sequence[Death]) -> b
     later = {death.rank for death in everyone if not death.weak}
     others = scene.expected - {first.rank}
     explained = all(rank in later or _is_explained(scene, rank) for rank in others)
-    if first.intrinsic:
+    if first.weak:
+        explained = explained and (_someone_said_why(scene) or _left_on_purpose(scene, first))
+    elif first.intrinsic:
         return True
     return explained and bool(others) and not endings.may_be_caused_by_end(scene, first.facts)
+
+
+def _left_on_purpose(scene: Scene, first: Death) -> bool:
+    """An exit code other than Python's 1 for an uncaught exception, while others lost it and nobody timed out."""
+    hang = any(reading.is_wait(fact) for fact in scene.facts)
+    return first.intrinsic and not hang and len(set(scene.lost) - {first.rank}) >= WITNESSES_MIN
+
+
+def _someone_said_why(scene: Scene) -> bool:
+    """Some line without a rank tells a failure of its own kind, and none speaks of waiting or of a lost peer.
+
+    A bare exit code may be that of a victim whose words were not captured.
+    """
+    if any(reading.is_wait(f) or reading.is_peer_lost(f) for f in scene.facts):
+        return False
+    words = (f for f in scene.facts if f.role == "cause" and f.rank is None and f.hint in CLASSES_OF_A_RANK)
+    return any(not reading.tells_only_an_exit(f) for f in words)
 
 
 def _is_explained(scene: Scene, rank: int) -> bool:
@@ -136,8 +181,7 @@ def _death(scene: Scene, rank: int) -> Death | None:
         return None
     if code < 0:
         return _by_signal(scene, rank, code)
-    spoke = any(fact.role in ("cause", "consequence") and fact.hint for fact in scene.said.get(rank, ()))
-    return None if spoke or rank in scene.consequences else _by_exit(scene, rank, code)
+    return None if scene.spoke(rank) else _by_exit(scene, rank, code)
 
 
 def _own_causes(scene: Scene, rank: int) -> list[Fact]:
@@ -145,18 +189,35 @@ def _own_causes(scene: Scene, rank: int) -> list[Fact]:
     words = (*scene.said.get(rank, ()), *scene.kernel_words(rank))
     said = [f for f in words if f.role == "cause" and f.hint in CLASSES_OF_A_RANK]
     said = [f for f in said if not reading.tells_only_an_exit(f)]
-    said = [f for f in said if not _after_wait(scene, rank, f) and not endings.after_end(scene, f)]
+    said = [f for f in said if not _is_reaction(scene, rank, f) and not endings.after_end(scene, f)]
     first = min((_attempt(f)[1] for f in said), default=0)
     return [f for f in said if _attempt(f)[1] == first]
 
 
-def _after_wait(scene: Scene, rank: int, cause: Fact) -> bool:
-    """A rank that says it waited failed afterwards, unless the cause is timed before the wait began."""
-    for wait in scene.waits.get(rank, ()):
-        since = reading.waited_since(wait)
-        if since is None or cause.time is None or cause.time + (cause.uncertainty_s or 0.0) >= since:
-            return True
-    return False
+def _is_reaction(scene: Scene, rank: int, cause: Fact) -> bool:
+    """The rank had waited, or lost a peer, before: programs wrap such errors in exceptions of their own."""
+    waits = (wait for wait in scene.waits.get(rank, ()) if not _is_later_attempt(wait, cause))
+    lost = (loss for loss in scene.lost.get(rank, ()) if not _is_later_attempt(loss, cause))
+    return any(_after_wait(wait, cause) for wait in waits) or any(not _comes_before(cause, loss) for loss in lost)
+
+
+def _after_wait(wait: Fact, cause: Fact) -> bool:
+    """Unless the cause is timed before the wait began."""
+    since = reading.waited_since(wait)
+    return since is None or cause.time is None or cause.time + (cause.uncertainty_s or 0.0) >= since
+
+
+def _comes_before(cause: Fact, loss: Fact) -> bool:
+    """By their lines in one file, else by their times beyond uncertainty; False where that can't be told."""
+    if cause.file is not None and cause.file == loss.file and cause.line is not None and loss.line is not None:
+        return cause.line < loss.line
+    if cause.time is None or loss.time is None:
+        return False
+    return cause.time <= loss.time + (cause.uncertainty_s or 0.0) + (loss.uncertainty_s or 0.0)
+
+
+def _is_later_attempt(fact: Fact, cause: Fact) -> bool:
+    return _attempt(fact)[0] == _attempt(cause)[0] and _attempt(fact)[1] > _attempt(cause)[1]
 
 
 def _attempt(fact: Fact) -> tuple[str, int]:
@@ -182,13 +243,19 @@ def _by_word(rank: int, causes: Sequence[Fact]) -> Death:
 
 
 def _by_signal(scene: Scene, rank: int, code: int) -> Death | None:
-    """SIGTERM is never a rank's own failure; SIGABRT is how watchdogs end all ranks of a hang, the culprit's too."""
-    if code == -15 or (code == -6 and (rank in scene.consequences or scene.waits)):
+    """SIGTERM is never a rank's own failure, and a victim may crash while it winds up."""
+    if code == -15 or rank in scene.waits or rank in scene.lost or (code == -6 and _may_abort(scene, rank)):
         return None
     facts = _exit_facts(scene, rank)
     why, (first, uncertainty) = f"ended by {signal_name(code)}", _when(facts)
     own, action = code in _OWN_SIGNALS, action_of_signal(code)
-    return Death(rank, "process-signal", why, facts, first, uncertainty, own, action=action)
+    return Death(rank, "process-signal", why, facts, first, uncertainty, own, late=True, action=action)
+
+
+def _may_abort(scene: Scene, rank: int) -> bool:
+    """SIGABRT is how watchdogs end all ranks of a hang, the culprit's too, and what follows data of a wrong size."""
+    hang = any(reading.is_wait(f) or reading.is_told(f) or f.hint == "collective-mismatch" for f in scene.facts)
+    return hang or rank in scene.consequences
 
 
 def signal_name(code: int) -> str:
@@ -205,7 +272,9 @@ def action_of_signal(code: int | None) -> str | None:
 
 def _by_exit(scene: Scene, rank: int, code: int) -> Death:
     facts = _exit_facts(scene, rank)
-    return Death(rank, "rank-exception", f"exit code {code}, without a word why", facts, *_when(facts), weak=True)
+    first, uncertainty = _when(facts)
+    why = f"exit code {code}, without a word why"
+    return Death(rank, "rank-exception", why, facts, first, uncertainty, code != 1, late=True, weak=True)
 
 
 def _exit_facts(scene: Scene, rank: int) -> list[Fact]:

@@ -129,7 +129,7 @@ def _barrier(scene: Scene) -> Finding | None:
     heard = [*facts, *(fact for fact in scene.facts if fact.kind in reading.BARRIER_REACHED)]
     reached = {reading.number(f.data, "group_rank") if f.rank is None else f.rank for f in heard}
     others = scene.expected - set(absent)
-    silent = not any(rank in scene.consequences for rank in absent)
+    silent = not any(scene.spoke(rank) for rank in absent)
     proven = scene.world is not None and silent and others <= reached and len(others) >= WITNESSES_MIN
     return _by_name(scene, "missing.barrier", absent, facts, proven=proven, who="monitoredBarrier")
 

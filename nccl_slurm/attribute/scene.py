@@ -144,15 +144,20 @@ class Scene:
         faults = (f for f in self.facts if f.trust == "root" and f.hint == "gpu-app-fault" and f.rank is None)
         return [fact for fact in faults if self.node(fact.host) is not None]
 
+    def spoke(self, rank: int) -> bool:
+        """It told of a failure or a loss itself: more than the exit status that others tell of it."""
+        said = (fact for fact in self.said.get(rank, ()) if not reading.tells_only_an_exit(fact))
+        return any(fact.role in ("cause", "consequence") for fact in said)
+
     # --- how each rank ended
 
     @cached_property
     def exits(self) -> dict[int, int]:
-        exits = {rank.rank: rank.exit for rank in self.evidence.ranks if rank.exit is not None}
+        exits = {rank.rank: _signed(rank.exit) for rank in self.evidence.ranks if rank.exit is not None}
         if self.tasks_are_ranks:
             for fact in self.task_facts:
                 for task in reading.numbers(fact.data.get("tasks")):
-                    exits.setdefault(task, self._task_exit(fact))
+                    exits.setdefault(task, _signed(self._task_exit(fact)))
         return exits
 
     @cached_property
@@ -218,6 +223,11 @@ class Scene:
 
 def _left_trace(rank: Rank) -> bool:
     return bool(rank.exit is not None or rank.last is not None or rank.last_line or rank.progress or rank.files)
+
+
+def _signed(code: int) -> int:
+    """A shell's 128 + signal number as minus the signal; torch and srun print such codes of wrapped ranks."""
+    return 128 - code if 128 < code <= 128 + 31 else code
 
 
 def _filtered(said: dict[int, list[Fact]], wanted: Callable[[Fact], bool]) -> dict[int, list[Fact]]:

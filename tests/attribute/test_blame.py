@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from nccl_slurm.attribute.blame import attribute
-from nccl_slurm.model import Evidence, Gap, NodeView, Rank, Step, Verdict
+from nccl_slurm.model import Evidence, Fact, Gap, NodeView, Rank, Step, Verdict
 from tests.attribute.scenarios import (
     HANG,
     SCENARIOS,
@@ -236,6 +236,27 @@ def test_unlike_operations_at_one_sequence_number() -> None:
     assert culprits(attribute(evidence(unknown_group, table(4), world=4))) == []
 
 
+def test_world_of_a_job_by_the_tables_of_all_its_agents() -> None:
+    def block(rank: int, exitcode: int, root: int) -> Fact:
+        return fact(
+            "elastic.failure",
+            f"rank : {rank}",
+            "consequence" if exitcode == -15 else "cause",
+            rank=rank,
+            hint=None if exitcode == -15 else "rank-exception",
+            data={"rank": rank, "exitcode": exitcode, "root": root},
+        )
+
+    blocks = [block(0, 1, 1), block(1, 1, 0), block(2, 1, 1), block(3, -15, 0)]
+    facts = [*(gloo_timeout(rank) for rank in range(3)), *blocks]
+    rows = table(4, exits={0: 1, 1: 1, 2: 1, 3: -15})
+    assert culprits(attribute(evidence(facts, rows))) == [(3, "n2")]
+    one_table = [*facts[:3], block(0, 1, 1), block(1, 1, 0), block(2, 1, 0), block(3, -15, 0)]
+    verdict = attribute(evidence(one_table, rows))
+    assert culprits(verdict) == [] and suspects(verdict) == [3]
+    assert culprits(attribute(evidence(facts, rows, job=None))) == []
+
+
 # --- first failure
 
 
@@ -292,24 +313,73 @@ def test_device_error_says_more_than_its_exception() -> None:
     assert (verdict.failure_class, culprits(verdict)) == ("cuda-oom", [(1, "n2")])
 
 
+TASKS = [
+    task_exit("n2", "3", "Exited with exit code 1", 10, exitcode=1),
+    task_exit("n1", "0-2", "Terminated", 12),
+]
+
+
 def test_srun_tasks_are_ranks_without_torchrun() -> None:
-    facts = [
-        task_exit("n2", "3", "Exited with exit code 1", 10, exitcode=1),
-        task_exit("n1", "0-2", "Terminated", 12),
-    ]
-    verdict = attribute(evidence(facts))
+    verdict = attribute(evidence([exception(None, line=5), *TASKS]))
     assert (verdict.failure_class, [c.rank for c in verdict.culprits]) == ("rank-exception", [3])
-    with_torchrun = attribute(evidence([*facts, closing(5)]))
-    assert culprits(with_torchrun) == []
+    assert culprits(attribute(evidence([exception(None, line=5), *TASKS, closing(5)]))) == []
+
+
+def test_a_bare_exit_code_proves_nothing() -> None:
+    """It may be that of a victim whose words were not captured; its peers are ended by srun in the same way."""
+    assert culprits(attribute(evidence(TASKS))) == []
+    unheard = replace(gloo_timeout(0), rank=None)
+    assert culprits(attribute(evidence([exception(None, line=5), unheard, *TASKS]))) == []
 
 
 def test_a_task_killed_after_the_step_began_to_end_is_no_lead() -> None:
     facts = [
+        exception(None, line=5),
         task_exit("n1", "1", "Exited with exit code 1", 10, exitcode=1),
         task_exit("n1", "0", "Killed", 12),
         task_exit("n2", "2-3", "Terminated", 13),
     ]
     assert [c.rank for c in attribute(evidence(facts)).culprits] == [1]
+
+
+def test_an_exception_that_wraps_a_lost_peer_is_a_reaction() -> None:
+    """Rank 3 was killed and left nothing; rank 0 turns its lost connection into an exception of its own."""
+    wrapped = exception(0, "TrainingFailed: giving up", line=400)
+    facts = [peer_closed(0), wrapped, peer_closed(1), peer_closed(2), closing(31)]
+    verdict = attribute(evidence(facts, table(4), world=4))
+    assert culprits(verdict) == [] and 0 not in suspects(verdict)
+    elsewhere = replace(wrapped, file="attempt_0/0/error.json", line=1)
+    assert culprits(attribute(evidence([*facts, elsewhere], table(4), world=4))) == []
+
+
+def test_a_crash_while_winding_up_is_a_reaction() -> None:
+    verdict = attribute(evidence([peer_closed(0), exception(2)], table(4, exits={0: -11}), world=4))
+    assert 0 not in [culprit.rank for culprit in verdict.culprits] and 0 not in suspects(verdict)
+
+
+def test_one_kill_among_wrapped_exceptions_is_the_suspect() -> None:
+    facts = [exception(0), exception(2), agent_saw(-9, 1, rank=1)]
+    verdict = attribute(evidence(facts, table(3, exits={0: 1, 1: -9, 2: 1}), world=3))
+    assert (verdict.failure_class, culprits(verdict), suspects(verdict)) == ("process-signal", [], [1])
+
+
+def test_abort_beside_data_of_a_wrong_size_accuses_nobody() -> None:
+    """The one who received what it did not expect aborts; the sender may be the odd one."""
+    size = fact("gloo.size-mismatch", "Received data size doesn't match", "cause", hint="collective-mismatch")
+    verdict = attribute(evidence([size, peer_closed(0), peer_closed(2)], table(3, exits={1: -6}), world=3))
+    assert (verdict.failure_class, culprits(verdict)) == ("collective-mismatch", [])
+
+
+@pytest.mark.parametrize(("code", "named"), [(3, [1]), (1, []), (139, [1]), (143, [])])
+def test_exit_codes_without_a_word(code: int, named: list[int]) -> None:
+    """3 is a choice of the program; 1 may be any uncaught exception; 128 + n is a signal that a shell tells of."""
+    verdict = attribute(evidence([peer_closed(0), peer_closed(2)], table(3, exits={1: code}), world=3))
+    assert [culprit.rank for culprit in verdict.culprits] == named
+
+
+def test_a_peer_lost_after_the_own_exception_does_not_clear_it() -> None:
+    facts = [exception(2, line=50), *(peer_closed(rank) for rank in range(4))]
+    assert culprits(attribute(evidence(facts, table(4), world=4))) == [(2, "n2")]
 
 
 # --- the machine, and who may say so

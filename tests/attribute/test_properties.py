@@ -139,6 +139,8 @@ RELAXED = settings(max_examples=150, deadline=None, suppress_health_check=list(H
 def _ranks(evidence: Evidence) -> set[int]:
     told = {fact.rank for fact in evidence.facts if fact.rank is not None} | {rank.rank for rank in evidence.ranks}
     tasks = {task for fact in evidence.facts for task in reading.numbers(fact.data.get("tasks"))}
+    if evidence.job is None:  # an analyser's word counts
+        tasks |= {rank for fact in evidence.facts for rank in reading.numbers(fact.data.get("missing"))}
     world = evidence.world_size or 0
     return told | tasks | set(range(world if world <= 10 else 0))
 
