@@ -7,8 +7,8 @@ hooks) or ``job`` (anything that a job can print or write).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Iterable, Mapping, Sequence, TypeVar
 
 __all__ = [
     "ACTIONS",
@@ -25,6 +25,7 @@ __all__ = [
     "Recommendation",
     "Step",
     "Verdict",
+    "alike",
     "numbered",
 ]
 
@@ -267,6 +268,15 @@ class Recommendation:
     evidence: Sequence[str] = ()
     commands: Sequence[str] = ()
     run_by: str = "a person"
+
+
+_Kind = TypeVar("_Kind")
+
+
+def alike(kind: type[_Kind], source: object, **more: Any) -> _Kind:
+    """A dataclass ``kind`` with every field that ``source`` has under the same name; ``more`` comes on top."""
+    names = (known.name for known in fields(kind))  # type: ignore[arg-type]
+    return kind(**{**{name: getattr(source, name) for name in names if hasattr(source, name)}, **more})
 
 
 def numbered(facts: Iterable[Fact]) -> tuple[Fact, ...]:

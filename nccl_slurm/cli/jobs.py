@@ -77,7 +77,7 @@ def _row(run: Any, kept: Any) -> dict[str, Any]:
 def _table(rows: list[dict[str, Any]]) -> str:
     from tabulate import tabulate
 
-    from nccl_slurm.report.hosts import fold
+    from nccl_slurm.hosts import fold
     from nccl_slurm.report.visible import visible
 
     if not rows:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from nccl_slurm.daemon.disposition import disposition
 from nccl_slurm.daemon.runs import merged, run_number
 from nccl_slurm.history.rows import RunRow
 from nccl_slurm.history.store import Store
+from nccl_slurm.model import alike
 from nccl_slurm.scheduler.client import FINAL_STATES, Accounted, LiveJob, SchedulerClient
 
 __all__ = ["OPEN", "Ledger"]
@@ -43,7 +44,7 @@ class Ledger:
     def enter_live(self, jobs: Iterable[LiveJob]) -> None:
         """Without slurmdbd the end of a run is what slurmctld says of it until MinJobAge is over."""
         ended = (job for job in jobs if job.state in FINAL_STATES and job.start is not None and job.end is not None)
-        self.enter([_as_accounted(job, self._cluster) for job in ended])
+        self.enter([alike(Accounted, job, cluster=self._cluster) for job in ended])
 
     def _enter_one(self, record: Accounted, number: int, before: RunRow | None) -> None:
         row = _row(record, number, before)
@@ -63,32 +64,9 @@ def _is_stub(record: Accounted) -> bool:
 
 def _row(record: Accounted, run: int, before: RunRow | None) -> RunRow:
     """Accounting's word, with what only slurmctld told kept from ``before``."""
-    told = {f.name: getattr(record, f.name) for f in fields(RunRow) if hasattr(record, f.name)}
-    row = RunRow(**told, run=run)
+    row = alike(RunRow, record, run=run)
     if before is None:
         return row
     nodes = tuple(dict.fromkeys([*before.nodes, *record.nodes]))
     row = replace(row.with_live(before), nodes=nodes, status=before.status)
     return replace(row, user=before.user, uid=before.uid, name=before.name) if _is_stub(record) else row
-
-
-def _as_accounted(job: LiveJob, cluster: str) -> Accounted:
-    return Accounted(
-        raw_id=job.raw_id,
-        id=job.id,
-        cluster=cluster,
-        state=job.state,
-        submit=job.submit,
-        start=job.start,
-        end=job.end,
-        exit=job.exit,
-        derived_exit=job.derived_exit,
-        node_list=job.node_list,
-        nodes=job.nodes,
-        user=job.user,
-        uid=job.uid,
-        partition=job.partition,
-        name=job.name,
-        gpus=job.gpus,
-        reason=job.reason,
-    )

@@ -13,6 +13,7 @@ from nccl_slurm.daemon.runs import run_number
 from nccl_slurm.errors import SlurmError
 from nccl_slurm.history.rows import NodeEventRow, RunRow
 from nccl_slurm.history.store import Store
+from nccl_slurm.model import alike
 from nccl_slurm.scheduler.client import LiveJob, NodeState, SchedulerClient
 
 __all__ = ["JobWatch", "NodeWatch", "failed_state", "health"]
@@ -92,39 +93,28 @@ class JobWatch:
         self._store = store
         self._clock = clock
         self._cluster = cluster
+        self._seen: dict[int, LiveJob] = {}
 
     def poll(self) -> list[LiveJob]:
         """All live jobs as Slurm told them; those that have (had) nodes are in the store afterwards."""
-        jobs = list(self._client.jobs())
-        for job in jobs:
-            if job.nodes and job.start is not None and job.state != "PENDING":
+        jobs = {job.raw_id: job for job in self._client.jobs()}
+        for job in jobs.values():
+            if job.nodes and job.start is not None and job.state != "PENDING" and self._seen.get(job.raw_id) != job:
                 self._keep(job, job.start)
-        return jobs
+        self._seen = jobs
+        return list(jobs.values())
 
     def _keep(self, job: LiveJob, start: float) -> None:
         known = self._store.runs_of_raw(self._cluster, job.raw_id)
         number = run_number(known, start)
         before = next((run for run in known if run.run == number), None)
-        paths = before.log_paths if before else self._script_paths(job)
-        row = RunRow(
+        row = alike(
+            RunRow,
+            job,
             cluster=self._cluster,
-            raw_id=job.raw_id,
             run=number,
-            id=job.id,
-            user=job.user,
-            uid=job.uid,
-            name=job.name,
-            partition=job.partition,
-            state=job.state if before is None else before.state,
             nodes=_union(before.nodes if before else (), job.nodes),
-            submit=job.submit,
-            start=start,
-            gpus=job.gpus,
-            stdout=job.stdout,
-            stderr=job.stderr,
-            workdir=job.workdir,
-            log_paths=tuple(paths),
-            comment=job.comment,
+            log_paths=tuple(before.log_paths if before else self._script_paths(job)),
             live_reason=job.reason,
         )
         if before is None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nccl_slurm.model import Job, Step
+from nccl_slurm.model import Job, Step, alike
 
 __all__ = ["CommentRow", "NodeEventRow", "NodeSeen", "Note", "RecordRow", "ReportRow", "RunRow"]
 
@@ -64,28 +64,7 @@ class RunRow:
         )
 
     def as_job(self) -> Job:
-        return Job(
-            id=self.id,
-            raw_id=self.raw_id,
-            cluster=self.cluster,
-            run=self.run,
-            user=self.user,
-            uid=self.uid,
-            name=self.name,
-            partition=self.partition,
-            state=self.state,
-            exit=self.exit,
-            derived_exit=self.derived_exit,
-            nodes=self.nodes,
-            submit=self.submit,
-            start=self.start,
-            end=self.end,
-            steps=self.steps,
-            gpus=self.gpus,
-            failed_node=self.failed_node,
-            reason=self.live_reason,
-            cancelled_by=self.cancelled_by,
-        )
+        return alike(Job, self, reason=self.live_reason)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from nccl_slurm.report.hosts import HOST
+from nccl_slurm.hosts import HOST
 from nccl_slurm.report.visible import ascii_only
 from nccl_slurm.report.words import detail, ending, happened, hosts_of, ranks_of
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nccl_slurm.report.hosts import fold, fold_numbers
+from nccl_slurm.hosts import fold, fold_numbers
 from nccl_slurm.report.visible import visible
 
 __all__ = ["HEADER", "ROWS_MAX", "order", "rows"]

@@ -7,8 +7,8 @@ from typing import Any
 
 from tabulate import tabulate
 
+from nccl_slurm.hosts import HOST, fold, fold_numbers
 from nccl_slurm.report import ranks as rank_table
-from nccl_slurm.report.hosts import HOST, fold, fold_numbers
 from nccl_slurm.report.visible import visible
 from nccl_slurm.report.words import detail, ending, happened, hosts_of, ranks_of
 

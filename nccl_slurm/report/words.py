@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nccl_slurm.report.hosts import HOST, fold_numbers
+from nccl_slurm.hosts import HOST, fold_numbers
 
 __all__ = ["detail", "ending", "happened", "hosts_of", "ranks_of"]
 

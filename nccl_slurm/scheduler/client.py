@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from nccl_slurm.model import Job, Step
+from nccl_slurm.model import Step
 
 __all__ = [
     "FINAL_STATES",
@@ -170,31 +170,6 @@ class Accounted:
     @property
     def final(self) -> bool:
         return self.end is not None and self.state in FINAL_STATES
-
-    def as_job(self, run: int) -> Job:
-        """The model's noun, as run number ``run``."""
-        return Job(
-            id=self.id,
-            raw_id=self.raw_id,
-            cluster=self.cluster,
-            run=run,
-            user=self.user,
-            uid=self.uid,
-            name=self.name,
-            partition=self.partition,
-            state=self.state,
-            exit=self.exit,
-            derived_exit=self.derived_exit,
-            nodes=self.nodes,
-            submit=self.submit,
-            start=self.start,
-            end=self.end,
-            steps=self.steps,
-            gpus=self.gpus,
-            failed_node=self.failed_node,
-            reason=self.reason,
-            cancelled_by=self.cancelled_by,
-        )
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from typing import Any
 
 from nccl_slurm.clock import Clock, MovableClock
 from nccl_slurm.errors import SlurmRefused, SlurmUnreachable
-from nccl_slurm.model import Step
-from nccl_slurm.report.hosts import expand
+from nccl_slurm.hosts import expand
+from nccl_slurm.model import Step, alike
 from nccl_slurm.scheduler.client import (
     FINAL_STATES,
     USER_ID,
@@ -145,7 +145,7 @@ class FakeSlurm:
         job = replace(self._live[raw_id], state="RUNNING", start=self._clock.now(), reason=None)
         self._live[raw_id] = replace(job, node_list=nodes, nodes=tuple(expand(nodes)))
         record = self._newest(raw_id)
-        record.job = replace(_accounted(self._live[raw_id], self.cluster), record=record.job.record)
+        record.job = replace(alike(Accounted, self._live[raw_id], cluster=self.cluster), record=record.job.record)
 
     def change(self, raw_id: int, **fields: Any) -> None:
         """Any field of a live job, such as ``state="COMPLETING"``."""
@@ -261,7 +261,14 @@ class FakeSlurm:
 
     def _add_record(self, job: LiveJob) -> None:
         number = len(self._records) + 1
-        self._records.append(_Record(replace(_accounted(job, self.cluster), record=number)))
+        self._records.append(
+            _Record(
+                replace(
+                    alike(Accounted, job, cluster=self.cluster, end=None, exit=None, derived_exit=None, reason=None),
+                    record=number,
+                )
+            )
+        )
 
     def _newest(self, raw_id: int) -> _Record:
         return next(record for record in reversed(self._records) if record.job.raw_id == raw_id)
@@ -271,25 +278,6 @@ class FakeSlurm:
             raise SlurmUnreachable(f"{daemon}: Connection refused")
         if daemon == "slurmdbd" and not self._has_accounting:
             raise SlurmRefused("You are not running a supported accounting_storage plugin")
-
-
-def _accounted(job: LiveJob, cluster: str) -> Accounted:
-    return Accounted(
-        raw_id=job.raw_id,
-        id=job.id,
-        cluster=cluster,
-        state=job.state,
-        submit=job.submit,
-        start=job.start,
-        node_list=job.node_list,
-        nodes=job.nodes,
-        user=job.user,
-        uid=job.uid,
-        partition=job.partition,
-        name=job.name,
-        gpus=job.gpus,
-        restarts=job.restarts,
-    )
 
 
 def _comment_state(record: _Record) -> CommentState:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from nccl_slurm.errors import SlurmRefused
-from nccl_slurm.report.hosts import expand
+from nccl_slurm.hosts import expand
 from nccl_slurm.scheduler.client import Controller, NodeEvent, NodeState, Settings
 
 __all__ = [

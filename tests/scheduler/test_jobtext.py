@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nccl_slurm.errors import SlurmError
-from nccl_slurm.model import Step
+from nccl_slurm.model import Job, Step, alike
 from nccl_slurm.scheduler import jobtext
 from nccl_slurm.scheduler.client import LiveJob
 
@@ -152,8 +152,8 @@ def test_a_job_with_its_steps() -> None:
         Step("1.0", "evil\n2", "CANCELLED", 0, 15, ("n1", "n2")),
     )
     assert (second.id, second.steps) == ("2_1", ())
-    assert first.as_job(2).run == 2
-    assert first.as_job(2).steps == first.steps
+    assert alike(Job, first, run=2).run == 2
+    assert alike(Job, first, run=2).steps == first.steps
 
 
 def test_runs_of_a_requeued_job() -> None:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from nccl_slurm.report.hosts import expand, fold, fold_numbers
+from nccl_slurm.hosts import expand, fold, fold_numbers
 from nccl_slurm.report.visible import ascii_only, visible
 
 
