@@ -252,7 +252,10 @@ class Cluster(Client):
             return set(states.values()) == {"IDLE"}
 
         if not wait_until(idle, timeout, every=0.2):
-            raise ClusterError(f"not all nodes are idle after {timeout:g} s: {states}\n{self.tail('slurmctld')}")
+            dead = [f"slurmd.{node}" for node in self.nodes if not self.alive(f"slurmd.{node}")]
+            told = f"; not running: {', '.join(dead)}" if dead else ""
+            log = self.tail(dead[0] if dead else "slurmctld")
+            raise ClusterError(f"not all nodes are idle after {timeout:g} s: {states}{told}\n{log}")
 
     def heal(self) -> None:
         """Back to four idle nodes whatever a test did: jobs cancelled, daemons started, nodes resumed."""
