@@ -28,7 +28,7 @@ class Limits(NamedTuple):
     """Beyond these, files are left out or cut, each with a gap. Bytes."""
 
     files: int = 2000
-    depth: int = 4
+    depth: int = 6  # elastic/<run>/attempt_<n>/<local rank>/error.json is four folders deep
     file_bytes: int = 1 << 31
     total_bytes: int = 1 << 32
 

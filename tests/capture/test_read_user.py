@@ -59,6 +59,15 @@ def test_reads_a_users_private_folder(home: Path) -> None:
 
 
 @as_root
+def test_a_star_stands_for_ranks_and_is_looked_up_with_the_users_rights(home: Path) -> None:
+    closed = home / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "rank1.log").write_text("root's own")
+    answer = read_user(home / "user" / "nccl.*.log", closed / "rank*.log")
+    assert [one["path"] for one in answer["files"]] == [str(home / "user" / "nccl.n1.7.log")]
+
+
+@as_root
 def test_what_the_user_may_not_read_stays_unread(home: Path) -> None:
     secret = home / "secret"
     secret.write_text("root's own")

@@ -20,6 +20,7 @@ OURS = {
     "TORCH_FR_DUMP_ON_TIMEOUT": "1",
     "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "{user}/nccl_trace_rank_",
     "TORCH_FR_DUMP_TEMP_FILE": "{user}/nccl_trace_rank_",
+    "PET_LOG_DIR": "{user}/elastic",
 }
 FILES = {"NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"}
 
@@ -168,6 +169,7 @@ def test_a_container_needs_the_mount(site: Site, run: Path, env: Mapping[str, st
         ({"NCCL_DEBUG_SUBSYS": ""}, {"NCCL_DEBUG_SUBSYS"}),
         ({"FR_DUMP": "off"}, {name for name in OURS if "DUMP" in name or "TEMP" in name}),
         ({"FR_BUFFER_SIZE": "0"}, {name for name in OURS if name.startswith("TORCH")}),
+        ({"ELASTIC_LOGS": "off"}, {"PET_LOG_DIR"}),
         ({"FR_BUFFER_SIZE": "many"}, {name for name in OURS if name.startswith("TORCH")}),
     ],
 )
