@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from tests.cluster import scratch, settings
+from tests.cluster import machine, scratch, settings
 from tests.cluster.client import FINAL, PATH, Client, ClusterError, succeed
 from tests.cluster.processes import Processes, free_ports, wait_until
 
@@ -66,6 +66,7 @@ class Cluster(Client):
         self.spool = folder / "spool"
         self.shared = folder / "shared"
         self.events = folder / "events"
+        self.sysroot = folder / "sysroot"
         self.sql_socket = folder / "run" / "sql.socket"
         self._hooks, self._gpus, self._extra = hooks, gpus, tuple(extra)
         self._processes = Processes(folder)
@@ -189,13 +190,43 @@ class Cluster(Client):
         self.stop_slurmctld()
         self.start_slurmctld()
 
-    def start_slurmd(self, node: str) -> None:
-        """``-b``-less start: Slurm sees no reboot. Does not wait for the node to register (see `wait_idle`)."""
-        self._start(f"slurmd.{node}", ["unshare", "--uts", "sh", "-c", f"hostname {node} && exec slurmd -D -N {node}"])
+    def start_slurmd(self, node: str, *, booted: bool = False) -> None:
+        """``booted``: the machine is just up. Does not wait for the node to register (see `wait_idle`)."""
+        slurmd = f"slurmd -D -N {node}{' -b' if booted else ''}"
+        self._start(f"slurmd.{node}", ["unshare", "--uts", "sh", "-c", f"hostname {node} && exec {slurmd}"])
+        machine.show_slurmd(self.sysroot / node, self._processes.pid(f"slurmd.{node}") or 0)
 
     def kill_slurmd(self, node: str) -> None:
         """SIGKILL to slurmd alone; the node's job processes live on, as on a real node."""
         self._processes.stop(f"slurmd.{node}", signal.SIGKILL)
+
+    # A node as a machine
+
+    def power_off(self, node: str) -> None:
+        """slurmd, the node's jobs, hooks and hook workers end at once, as where a node dies."""
+        machine.power_off(self.scratch, node)
+        self._processes.stop(f"slurmd.{node}")
+
+    def boot(self, node: str) -> None:
+        """After `power_off`: a new boot id, and slurmd, which tells Slurm of the boot. The boot unit is not run."""
+        machine.write_boot(self.sysroot / node)
+        self.start_slurmd(node, booted=True)
+
+    def reboot(self, node: str, kernel: Sequence[str] = ()) -> None:
+        """`power_off` and `boot`; ``kernel`` are the last words of the boot that ends."""
+        self.kernel_says(node, *kernel)
+        self.power_off(node)
+        self.boot(node)
+
+    def kernel_says(self, node: str, *lines: str) -> None:
+        """Lines in the node's kernel log, with the time of now."""
+        machine.add_kernel_lines(self.scratch / "kernel" / f"{node}.log", node, lines)
+
+    def node_side(self, node: str, verb: str) -> subprocess.CompletedProcess[str]:
+        """``nccl-slurm-node VERB`` on the node, as its systemd units run it: ``boot`` or ``sweep``."""
+        program = self.scratch / "prefix" / "slurm" / "nccl-slurm-node"
+        command = ["env", f"SLURMD_NODENAME={node}", str(program), "--conf", str(self.capture_conf), verb]
+        return self.run(command, check=False)
 
     def alive(self, name: str) -> bool:
         """Whether one of our daemons runs: ``slurmctld``, ``slurmdbd``, ``slurmd.n1``, ``nccl-slurm`` …"""

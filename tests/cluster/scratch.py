@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.cluster import jobs, settings
+from tests.cluster import jobs, machine, settings
 
 __all__ = ["USERS", "ensure_hosts", "ensure_users", "install_hooks", "make_folders", "remove_folders", "write_files"]
 
@@ -45,6 +45,7 @@ FOLDERS = {
     "spool": ("root", 0o755),
     "sql": ("mysql", 0o700),
     "state": ("slurm", 0o700),
+    "sysroot": ("root", 0o755),
 }
 
 #: Key of slurm.conf → pattern below ``slurm/``. Slurm globs the first two only.
@@ -82,6 +83,7 @@ def make_folders(scratch: Path, nodes: Sequence[str]) -> None:
         _own(scratch / "spool" / node, "root", 0o711)
         _own(scratch / "slurmd" / node, "root", 0o755)
         (scratch / "kernel" / f"{node}.log").touch()
+        machine.make_tree(scratch / "sysroot" / node, node)
 
 
 def remove_folders(scratch: Path) -> None:

@@ -160,6 +160,7 @@ NCCL_SLURM_PYTHON={python}
 NCCL_SLURM_SPOOL={scratch}/spool/{node}
 NCCL_SLURM_SHARED={scratch}/shared
 NCCL_SLURM_EVENTS={scratch}/events
+NCCL_SLURM_SYSROOT={scratch}/sysroot/{node}
 NCCL_SLURM_KERNEL_LOG={scratch}/kernel/{node}.log
 NCCL_SLURM_IDENTITY=machine-{node}
 if [ -r {scratch}/identity/{node} ]; then read -r NCCL_SLURM_IDENTITY <{scratch}/identity/{node} || :; fi
