@@ -56,6 +56,13 @@ quietly() {
     return $status
 }
 
+# shown FILE COMMAND...: runs a command and keeps a copy of what it prints.
+shown() {
+    local file=$1
+    shift
+    "$@" 2>&1 | tee "$file"
+}
+
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # --- system packages --------------------------------------------------------------------------------------------
@@ -271,14 +278,18 @@ find_node_python() {
     return 1
 }
 
-# Prints how many tests were left out, by reason.
+# summarize RESULTS OUTPUT: prints how many tests were left out, by reason. Those that -m leaves out are in pytest's own
+# last line alone.
 summarize() {
-    "$VENV/bin/python" - "$1" <<'END'
-import collections, sys
+    "$VENV/bin/python" - "$@" <<'END'
+import collections, re, sys
 import xml.etree.ElementTree as tree
 
 skipped = tree.parse(sys.argv[1]).iter("skipped")
 reasons = collections.Counter(one.get("message", "") for one in skipped)
+with open(sys.argv[2], errors="replace") as output:
+    for count in re.findall(r"(\d+) deselected", output.read()):
+        reasons["--quick: needs Slurm or torch"] += int(count)
 print(f"install.sh: {sum(reasons.values())} tests left out")
 for reason, count in reasons.most_common():
     print(f"install.sh:   {count}: {reason}")
@@ -286,8 +297,9 @@ END
 }
 
 run_tests() {
-    local results options=()
+    local results output options=()
     results=$(mktemp)
+    output=$(mktemp)
     [ "$quick" = no ] || options+=(-m "not cluster and not torch")
     if NCCL_SLURM_NODE_PYTHON=$(find_node_python); then
         export NCCL_SLURM_NODE_PYTHON
@@ -295,9 +307,9 @@ run_tests() {
         unset NCCL_SLURM_NODE_PYTHON
         leave_out "node code on Python 3.8: no python3.8 in PATH or ~/.pyenv (vermin has read it)"
     fi
-    check "pytest" "$VENV/bin/python" -m pytest -q --junitxml="$results" ${options[@]+"${options[@]}"}
-    summarize "$results"
-    rm -f "$results"
+    check "pytest" shown "$output" "$VENV/bin/python" -m pytest -q --junitxml="$results" ${options[@]+"${options[@]}"}
+    summarize "$results" "$output" || say "pytest wrote no results"
+    rm -f "$results" "$output"
 }
 
 test_all() {
