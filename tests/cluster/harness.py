@@ -258,14 +258,18 @@ class Cluster(Client):
         """In place of the one that `start` wrote (`settings.daemon_toml`); read at the daemon's next start."""
         self.daemon_config.write_text(text)
 
-    def start_daemon(self, *, timeout: float = 20.0, wait_ready: bool = True) -> None:
+    def start_daemon(self, *, user: str = "root", timeout: float = 20.0, wait_ready: bool = True) -> None:
         """Run ``nccl-slurm daemon`` and wait for its READY=1 (sd_notify(3)). Output: ``log/nccl-slurm.out``."""
-        program = Path(sys.executable).parent / "nccl-slurm"
-        command = [str(program), "daemon", "--config", str(self.daemon_config), "--foreground"]
+        command = [str(Path(sys.executable).parent / "nccl-slurm")]
+        if user != "root":
+            rights = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+            command = [*rights, str(self.job_python()), "-c", "from nccl_slurm.cli.main import main; main()"]
+        command += ["daemon", "--config", str(self.daemon_config), "--foreground"]
         notify = self.scratch / "run" / "notify.socket"
         notify.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
             ear.bind(str(notify))
+            notify.chmod(0o666)
             ear.settimeout(0.1)
             self._start("nccl-slurm", command, NOTIFY_SOCKET=str(notify))
             if wait_ready:

@@ -1,7 +1,9 @@
-"""The same daemon on sites that differ: its store in MariaDB, a Slurm without slurmdbd."""
+"""The same daemon on sites that differ: its store in MariaDB, a Slurm without slurmdbd, as SlurmUser."""
 
 from __future__ import annotations
 
+import os
+import pwd
 from collections.abc import Iterator
 
 import pytest
@@ -54,6 +56,34 @@ def test_store_in_the_mariadb_that_slurmdbd_uses(lab: Cluster) -> None:
     lab.stop_daemon()
     lab.start_daemon()
     assert outcome(lab, job).comment == found.comment
+
+
+def test_as_slurm_user_with_fewer_sources(lab: Cluster) -> None:
+    """Records are shipped as SlurmUser; what only root may read (job output of another user) is a gap."""
+    slurm = pwd.getpwnam("slurm")
+    folders = [lab.shared, *lab.shared.iterdir(), lab.scratch / "daemon", *(lab.scratch / "daemon").iterdir()]
+    owners = [(path, path.stat()) for path in folders]
+    capture = lab.capture_conf.read_text()
+    try:
+        for path in folders:
+            os.chown(path, slurm.pw_uid, slurm.pw_gid)
+        lab.capture_conf.write_text(capture + f"NCCL_SLURM_SHIP_UID={slurm.pw_uid}\n")
+        lab.write_daemon_config(
+            lab.daemon_config.read_text().replace("[daemon]", f"[daemon]\nrecord_uids = [{slurm.pw_uid}]")
+            + '\n[scope]\ndefault = "all"\n'
+        )
+        lab.start_daemon(user="slurm")
+        job = lab.sbatch(FAILS, "-N2", "--comment=mine")
+        found = outcome(lab, job)
+        assert found.comment.startswith("mine [nccl-slurm: ")
+        assert [node["record"] for node in found.report["nodes"]] == ["present"] * 2
+        assert any(gap["source"] == "job output" for gap in found.report["gaps"])
+        lab.stop_daemon()
+    finally:
+        lab.capture_conf.write_text(capture)
+        for path, before in owners:
+            if path.exists():
+                os.chown(path, before.st_uid, before.st_gid)
 
 
 def test_without_slurmdbd_there_is_a_report_and_no_comment() -> None:
