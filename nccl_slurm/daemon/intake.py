@@ -20,6 +20,7 @@ __all__ = ["Hints", "RecordIntake", "run_of_record"]
 _EVENT = re.compile(r"(?P<job>[0-9]{1,10})\.[0-9]{1,10}")
 #: A record whose job Slurm does not know yet is looked at again; accounting learns of a job within seconds.
 UNKNOWN_JOB_S = 600.0
+A_TURN = 500
 #: Clocks of nodes and controller differ, and a prolog may run late (no PrologFlags=Alloc: when a step starts).
 BEFORE_START_S = 60.0
 AFTER_END_S = 600.0
@@ -74,10 +75,11 @@ class RecordIntake:
         self._waiting: dict[str, float] = {}
 
     def poll(self) -> int:
-        """Returns how many new records were stored."""
+        """Returns how many new records were stored; a flood is taken in turns."""
         names = self._inbox.pending()
         self._waiting = {name: since for name, since in self._waiting.items() if name in names}
-        return sum(self._take(name) for name in names)
+        new_first = sorted(names, key=lambda name: name in self._waiting)
+        return sum(self._take(name) for name in new_first[:A_TURN])
 
     def _take(self, name: str) -> bool:
         try:
