@@ -1,0 +1,269 @@
+"""How fast the daemon is and what it costs, on a real Slurm: latency, drain rate, rest, and the report command.
+
+    python -m tests.bench.daemon [--scratch DIR] [--only latency,drain,rest,report]
+
+Needs root and Slurm's daemons (docs/testing.md). The daemon runs with the periods of etc/nccl-slurm.toml. Prints a
+table, and last a line with the figures; exit status 0 where every bar holds. docs/performance.md keeps the results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tabulate import tabulate
+
+from tests.cluster import jobs
+from tests.cluster.client import ClusterError
+from tests.cluster.harness import Cluster
+from tests.cluster.processes import wait_until
+
+__all__ = ["Figure", "main"]
+
+LATENCY_JOBS, DRAIN_JOBS, REST_S, REPORT_RUNS = 10, 60, 60.0, 9
+#: Bars: seconds from the last record, comments a second, MB, share of a core.
+LATENCY_S, DRAIN_RATE, REST_MB, REST_SHARE = 5.0, 10.0, 120.0, 0.01
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """``holds`` is None where nothing was promised. ``load`` is the machine's, over the last minute."""
+
+    name: str
+    value: str
+    bar: str = ""
+    holds: bool | None = None
+    load: float = 0.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scratch", type=Path, default=Path("/var/tmp/nccl-slurm-bench"))
+    parser.add_argument("--only", default=",".join(PARTS), help=f"parts, with commas: {','.join(PARTS)}")
+    chosen = parser.parse_args(argv)
+    wanted = [name for name in PARTS if name in chosen.only.split(",")]
+    if not wanted:
+        parser.error(f"--only: none of {', '.join(PARTS)}")
+    try:
+        with Cluster(chosen.scratch.absolute()) as cluster:
+            cluster.write_daemon_config(daemon_config(cluster))
+            figures = [figure for name in wanted for figure in _measured(name, cluster)]
+    except ClusterError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    return show(figures)
+
+
+def daemon_config(cluster: Cluster) -> str:
+    """The test cluster's paths, the default periods, and every failed job in scope."""
+    without_periods = re.sub(r"(?ms)^\[daemon\].*?(?=^\[)", "", cluster.daemon_config.read_text())
+    return f'{without_periods}\n[scope]\ndefault = "all"\n'
+
+
+def show(figures: Sequence[Figure]) -> int:
+    words = {True: "yes", False: "NO", None: ""}
+    rows = [(f.name, f.value, f.bar, words[f.holds], f"{f.load:.1f}") for f in figures]
+    print(tabulate(rows, headers=("measured", "figure", "bar", "holds", "load"), disable_numparse=True))
+    print(f"{os.cpu_count()} cores; " + "; ".join(f"{f.name} {f.value}" for f in figures))
+    return 1 if any(f.holds is False for f in figures) else 0
+
+
+def _measured(name: str, cluster: Cluster) -> list[Figure]:
+    """One part, with the load that it met and made."""
+    print(f"{name} …", file=sys.stderr)
+    figures = PARTS[name](cluster)
+    load = os.getloadavg()[0]
+    return [Figure(f.name, f.value, f.bar, f.holds, load) for f in figures]
+
+
+def _figure(name: str, value: float, unit: str, bar: float, *, at_least: bool = False) -> Figure:
+    holds = value >= bar if at_least else value <= bar
+    return Figure(name, f"{value:.3g} {unit}", f"{'≥' if at_least else '≤'} {bar:g} {unit}", holds)
+
+
+# Latency: from the last node record to comment and report
+
+
+def latency(cluster: Cluster) -> list[Figure]:
+    """One failing job of two nodes after another; nothing else waits."""
+    _daemon(cluster)
+    script = jobs.plain(Path("/usr/bin/python3"), cluster.programs, "--mode=raise", "--rank=1")
+    took = [_one_latency(cluster, script) for _ in range(LATENCY_JOBS)]
+    cluster.stop_daemon()
+    return [
+        _figure("latency, median", statistics.median(took), "s", LATENCY_S),
+        _figure("latency, max", max(took), "s", LATENCY_S),
+    ]
+
+
+def _one_latency(cluster: Cluster, script: str) -> float:
+    """Seconds; begins when the later node has written its record, just before handing it over."""
+    job = cluster.sbatch(script, "-N2", "--ntasks-per-node=2")
+    cluster.wait_job(job)
+    if not wait_until(lambda: cluster.comment(job) != "", 120.0, every=0.1):
+        raise ClusterError(f"job {job} has no comment after 120 s\n{cluster.tail('nccl-slurm')}")
+    commented = time.time()
+    reported = (cluster.shared / "reports" / f"{job}.json").stat().st_mtime
+    records = [path.stat().st_mtime for path in cluster.spool.glob(f"*/{job}.*/root/record.json")]
+    if len(records) != 2:
+        raise ClusterError(f"job {job}: {len(records)} node records, not 2")
+    return max(commented, reported) - max(records)
+
+
+# Drain rate: many jobs ended while the daemon was down
+
+
+def drain(cluster: Cluster) -> list[Figure]:
+    """From the daemon's start: its own start, finding the runs, verdicts, reports and comments are all in it."""
+    array = cluster.sbatch("#!/bin/sh\nexit 1\n", f"--array=1-{DRAIN_JOBS}", "-N1")
+    cluster.wait_job(array, timeout=300.0)
+    if not wait_until(lambda: _records(cluster) >= DRAIN_JOBS, 120.0, every=0.5):
+        raise ClusterError(f"{_records(cluster)} of {DRAIN_JOBS} node records arrived")
+    began = time.monotonic()
+    _daemon(cluster)
+    first: list[float] = []
+
+    def all_there() -> bool:
+        written = sum(row["comment"] != "" for row in cluster.sacct(array, "comment"))
+        if written and not first:
+            first.append(time.monotonic())
+        return written >= DRAIN_JOBS
+
+    if not wait_until(all_there, 300.0, every=0.1):
+        raise ClusterError(f"not all comments came\n{cluster.tail('nccl-slurm')}")
+    took = time.monotonic() - began
+    cluster.stop_daemon()
+    return [
+        _figure(f"drain of {DRAIN_JOBS}", DRAIN_JOBS / took, "comments/s", DRAIN_RATE, at_least=True),
+        Figure("first comment of them after", f"{first[0] - began:.3g} s"),
+    ]
+
+
+def _records(cluster: Cluster) -> int:
+    return len(os.listdir(cluster.shared / "new"))
+
+
+# At rest
+
+
+def rest(cluster: Cluster) -> list[Figure]:
+    """Half a minute after the start. Memory is the peak of the daemon and its children together."""
+    _daemon(cluster)
+    cluster.wait_idle()
+    time.sleep(30.0)
+    pid = int((cluster.scratch / "pid" / "nccl-slurm.pid").read_text())
+    spent, end, peak, alone = _cpu_s(pid), time.monotonic() + REST_S, 0.0, 0.0
+    while time.monotonic() < end:
+        alone = max(alone, _rss_mb(pid))
+        peak = max(peak, alone + sum(map(_rss_mb, _children(pid))))
+        time.sleep(0.02)
+    share = (_cpu_s(pid) - spent) / REST_S
+    cluster.stop_daemon()
+    return [
+        _figure("at rest, memory", peak, "MB", REST_MB),
+        Figure("of it the daemon itself", f"{alone:.3g} MB"),
+        _figure("at rest, of a core", 100 * share, "%", 100 * REST_SHARE),
+    ]
+
+
+def _cpu_s(pid: int) -> float:
+    """User and system time of the process and of the children that it waited for (proc(5): fields 14 to 17)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return sum(map(int, fields[11:15])) / TICKS
+
+
+def _rss_mb(pid: int) -> float:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):  # a child that has ended
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def _children(pid: int) -> list[int]:
+    lists = (_words(path / "children") for path in Path(f"/proc/{pid}/task").iterdir())
+    return [int(word) for words in lists for word in words]
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:  # a thread that has ended
+        return []
+
+
+# The report command
+
+
+def report(cluster: Cluster) -> list[Figure]:
+    """Wall time as a person waits for it, beside a Python that does nothing; medians, taken in turns."""
+    logs = cluster.scratch / "jobs" / "logs"
+    _write_logs(logs)
+    base = [sys.executable, "-c", "pass"]
+    command = [str(Path(sys.executable).with_name("nccl-slurm")), "report", "--logs", str(logs)]
+    nothing, whole = [], []
+    for _ in range(REPORT_RUNS):
+        nothing.append(_wall_s(base))
+        whole.append(_wall_s(command))
+    ratio = statistics.median(whole) / statistics.median(nothing)
+    return [
+        Figure("report of 8 ranks, 1 MB", f"{statistics.median(whole):.2g} s"),
+        Figure("as multiple of an empty Python", f"{ratio:.2g}"),
+    ]
+
+
+def _wall_s(command: Sequence[str]) -> float:
+    began = time.monotonic()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.monotonic() - began
+
+
+def _write_logs(folder: Path, ranks: int = 8, size: int = 125_000) -> None:
+    """One NCCL log a rank. Rank 5 raises, the others wait for it and time out."""
+    folder.mkdir()
+    for rank in range(ranks):
+        head = f"gpu{rank // 4}:{4000 + rank}:{4100 + rank} [{rank % 4}] NCCL INFO"
+        comm = f"comm 0x55d0c0ffee00 rank {rank} nranks {ranks} cudaDev {rank % 4} nvmlDev {rank % 4}"
+        lines = [f"{head} ncclCommInitRank {comm} busId {rank + 1}a000 commId 0x1a2b3c4d5e6f7a8b - Init COMPLETE"]
+        line = f"{head} Channel {{:02d}}/0 : {rank}[{rank % 4}] -> {(rank + 1) % ranks}[0] via P2P/CUMEM"
+        lines += [line.format(number % 64) for number in range(size // len(line))]
+        (folder / f"nccl.gpu{rank // 4}.{4000 + rank}.log").write_text("\n".join([*lines, *_last_words(rank)]) + "\n")
+
+
+def _last_words(rank: int) -> list[str]:
+    if rank == 5:
+        return [
+            f"[rank{rank}]: Traceback (most recent call last):",
+            f'[rank{rank}]:   File "train.py", line 88, in step',
+            f"[rank{rank}]: ValueError: loss is nan at step 412",
+        ]
+    work = "WorkNCCL(SeqNum=412, OpType=ALLREDUCE, NumelIn=4096, NumelOut=4096, Timeout(ms)=600000)"
+    return [
+        f"[rank{rank}]:[E1129 12:39:15.334 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective "
+        f"operation timeout: {work} ran for 600029 milliseconds before timing out."
+    ]
+
+
+def _daemon(cluster: Cluster) -> None:
+    cluster.start_daemon(timeout=60.0)
+
+
+PARTS: dict[str, Callable[[Cluster], list[Figure]]] = {
+    "report": report,
+    "latency": latency,
+    "drain": drain,
+    "rest": rest,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
