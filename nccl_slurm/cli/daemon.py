@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import grp
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -19,7 +21,7 @@ from nccl_slurm.config import Config
 from nccl_slurm.daemon.loop import Daemon
 from nccl_slurm.daemon.notify import Notifier
 from nccl_slurm.daemon.output import OutputReader
-from nccl_slurm.errors import InputError, SlurmUnreachable, StoreBusy
+from nccl_slurm.errors import ConfigError, InputError, SlurmUnreachable, StoreBusy
 from nccl_slurm.history.store import Store
 from nccl_slurm.parse.patterns import compile_rows
 from nccl_slurm.scheduler.cli_client import CliClient
@@ -42,14 +44,27 @@ def command(foreground: bool, once: bool, config_path: str | None) -> None:
     loaded = config.load(config_path)
     state = _state_folder(loaded)
     if not (foreground or once):
+        with _alone(state):
+            pass  # said here, where somebody reads it; below it goes to the log
+        click.echo(f"nccl-slurm: goes on in the background, log {state / 'daemon.log'}", err=True)
         _detach(state / "daemon.log")
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    with _alone(state):
+        _serve(loaded, state, once)
+
+
+@contextmanager
+def _alone(state: Path) -> Iterator[None]:
+    """Made anew at each use: a lock is not good for the child of a fork."""
     lock = filelock.FileLock(state / "daemon.lock", timeout=0)
     try:
-        with lock:
-            _serve(loaded, state, once)
+        lock.acquire()
     except filelock.Timeout:
         raise StoreBusy(f"{lock.lock_file}: another nccl-slurm daemon holds it; stop that one first") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _serve(loaded: Config, state: Path, once: bool) -> None:
@@ -57,6 +72,7 @@ def _serve(loaded: Config, state: Path, once: bool) -> None:
     stopping = _stop_on_signal()
     store = Store.open(loaded.store_url, password=loaded.store_password())
     try:
+        _let_admins_in(loaded, state)
         settings = _first_word(client.settings, clock, once, stopping)
         reader = OutputReader(_compiled_patterns(loaded, state), loaded.daemon.output_limit_s)
         daemon = Daemon(loaded, client, store, clock, reader, settings, Notifier())
@@ -87,6 +103,26 @@ def _state_folder(loaded: Config) -> Path:
     if not os.access(state, os.W_OK):
         raise InputError(f"{state}: not writable for this user; run the daemon as root or SlurmUser")
     return state
+
+
+def _let_admins_in(loaded: Config, state: Path) -> None:
+    """Members of access.admin_group may read the store: folder (0750) and SQLite's files (0640) go to that group."""
+    group, url = loaded.access.admin_group, loaded.store_url
+    if not group:
+        return
+    file = url.partition("///")[2] if url.startswith("sqlite") else ""
+    try:
+        gid = grp.getgrnam(group).gr_gid
+        for path in (str(state), *(file + end for end in ("", "-wal", "-shm") if file)):
+            if os.path.exists(path):
+                os.chown(path, -1, gid)
+    except KeyError:
+        raise ConfigError(
+            f"{loaded.source}: access.admin_group: no group {group!r} here; make it, or empty the key"
+        ) from None
+    except OSError as error:
+        why = f"{error.strerror}; run the daemon as root or as a member, or empty the key"
+        raise ConfigError(f"{loaded.source}: access.admin_group: {group!r} can't be let in: {why}") from None
 
 
 def _compiled_patterns(loaded: Config, state: Path) -> str:

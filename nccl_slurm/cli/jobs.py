@@ -19,16 +19,12 @@ __all__ = ["command", "seconds_of"]
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
-class Age(click.ParamType[float]):
+def _age(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     """``30m``, ``12h``, ``7d``, ``2w`` → seconds."""
-
-    name = "AGE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        seconds = seconds_of(str(value))
-        if seconds is None:
-            self.fail(f"{value!r} is no age; write 30m, 12h, 7d or 2w", param, ctx)
-        return seconds
+    seconds = seconds_of(value)
+    if seconds is None:
+        raise click.BadParameter(f"{value!r} is no age, write 30m, 12h, 7d or 2w")
+    return seconds
 
 
 def seconds_of(text: str) -> float | None:
@@ -38,10 +34,12 @@ def seconds_of(text: str) -> float | None:
 
 @click.command()
 @click.option("--failed", is_flag=True, help="Only runs that were diagnosed.")
-@click.option("--since", type=Age(), default="7d", show_default=True, help="Ended or running within this time.")
+@click.option(
+    "--since", metavar="AGE", callback=_age, default="7d", show_default=True, help="Ended or running within this time."
+)
 @click.option("--node", help="Only runs that had this node.")
 @click.option("--user", help="Only runs of this user.")
-@click.option("--limit", type=click.IntRange(1, 100000), default=100, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 100000), default=100, show_default=True, help="At most this many.")
 @json_option
 @config_option
 def command(

@@ -40,8 +40,16 @@ def report_of_logs(path: str) -> dict[str, Any]:
 
 
 def _sources(path: str) -> tuple[list[Source], list[Any]]:
-    if not os.path.lexists(path):
-        raise InputError(f"{path}: no such file or folder; give --logs a folder or file of logs")
+    try:
+        os.lstat(path)
+    except PermissionError:
+        raise InputError(
+            f"{path}: a folder above it is closed to you; ask its owner, or run this as its owner"
+        ) from None
+    except (OSError, ValueError):
+        raise InputError(
+            f"{path or repr(path)}: no such file or folder; give --logs a folder or file of logs"
+        ) from None
     if not os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0)):
         raise InputError(f"{path}: not readable for you; ask its owner, or run this as its owner")
     sources, skipped = walk(path)

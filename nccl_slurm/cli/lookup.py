@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from typing import Any
 
 from nccl_slurm.config import Config
@@ -12,34 +11,50 @@ from nccl_slurm.errors import InputError, NotYours, UnknownJob
 
 __all__ = ["open_store", "report_of_job"]
 
-_ID = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?", re.ASCII)
 _MAX_PUBLISHED = 64 * 1024 * 1024
 
 
 def report_of_job(jobid: str, run: int | None, config: Config) -> dict[str, Any]:
-    """Raises UnknownJob, NotYours, InputError, StoreError."""
-    if not _ID.fullmatch(jobid):
-        raise UnknownJob(f"{jobid!r} is no job id; give it as squeue shows it: 42, 42_1 or 43+1")
-    return _from_store(jobid, run, config) if reads_store(config) else _published(jobid, run, config)
+    """``jobid`` as squeue shows it. Raises UnknownJob, NotYours, InputError, StoreError."""
+    if reads_store(config) or (not config.paths.shared and _is_absent(config)):
+        return _from_store(jobid, run, config)
+    return _published(jobid, run, config)
 
 
 def reads_store(config: Config) -> bool:
-    """Root, SlurmUser and the admin group can open the database file or its password; nobody else can."""
+    """Root, the daemon's user and the admin group can open the database file or its password; nobody else can."""
     if config.store_url.startswith("sqlite"):
-        return os.access(config.store_url.partition("///")[2], os.R_OK)
-    return os.access(config.store.password_file, os.R_OK) if config.store.password_file else os.geteuid() == 0
+        return os.access(_file_of(config), os.R_OK)
+    return os.geteuid() == 0 or bool(config.store.password_file and os.access(config.store.password_file, os.R_OK))
 
 
 def open_store(config: Config) -> Any:
     """The store, read-only. For commands that admins alone may use; raises NotYours for others."""
     from nccl_slurm.history.store import Store
 
-    path = config.store_url.partition("///")[2]
-    if config.store_url.startswith("sqlite") and not os.path.exists(path) and os.access(os.path.dirname(path), os.X_OK):
-        raise InputError(f"{path}: no store yet; start `nccl-slurm daemon`, or give --config")
+    if _is_absent(config):
+        where = _file_of(config)
+        raise InputError(f"{where}: no store on this host; run this where `nccl-slurm daemon` runs, or give --config")
     if not reads_store(config):
-        raise NotYours(f"the store is for admins (root, SlurmUser, group {config.access.admin_group or 'not set'})")
+        admins = ", ".join(["root", "the daemon's user", *([f"group {g}"] if (g := config.access.admin_group) else [])])
+        raise NotYours(f"the store is for admins ({admins}); `nccl-slurm report JOBID` shows jobs of your own")
     return Store.open(config.store_url, read_only=True, password=config.store_password())
+
+
+def _file_of(config: Config) -> str:
+    """Of a SQLite store."""
+    return config.store_url.partition("///")[2]
+
+
+def _is_absent(config: Config) -> bool:
+    """A SQLite file that certainly is not there; a folder that is closed to this user tells nothing."""
+    if not config.store_url.startswith("sqlite"):
+        return False
+    try:
+        os.stat(_file_of(config))
+    except OSError as error:
+        return isinstance(error, (FileNotFoundError, NotADirectoryError))
+    return False
 
 
 def _from_store(jobid: str, run: int | None, config: Config) -> dict[str, Any]:
@@ -64,23 +79,32 @@ def _from_store(jobid: str, run: int | None, config: Config) -> dict[str, Any]:
 
 def _unknown(jobid: str, run: int | None, runs: list[int]) -> str:
     if runs:
-        return f"job {jobid} has no run {run}; it has {', '.join(map(str, runs))}"
-    return f"job {jobid}: unknown here; it is pending, older than the store, or was never captured (nccl-slurm status)"
+        return f"job {jobid} has no run {run}; --run takes {', '.join(map(str, runs))}"
+    why = "it is pending, older than the store, or was never captured"
+    return f"job {jobid} is unknown here: {why}; `nccl-slurm status` says whether the daemon runs"
 
 
 def _published(jobid: str, run: int | None, config: Config) -> dict[str, Any]:
     from nccl_slurm.daemon.publish import published_name
 
     if not config.paths.shared:
-        raise NotYours("reports are not published on this cluster (paths.shared is empty); ask an admin for the report")
-    path = os.path.join(config.paths.shared, "reports", published_name(jobid, run))
+        why = "paths.shared is empty, so reports are not published"
+        raise NotYours(f"{config.source}: {why}; ask an admin for this one, or give --config")
+    folder = os.path.join(config.paths.shared, "reports")
+    path = os.path.join(folder, published_name(jobid, run))
     try:
         with open(path, "rb") as file:
             return dict(json.loads(file.read(_MAX_PUBLISHED)))
     except PermissionError:
-        raise NotYours(f"job {jobid}: this report belongs to the job's owner and the admins") from None
+        raise NotYours(
+            f"job {jobid} is not yours: its report is for its owner and the admins; ask one of them"
+        ) from None
     except FileNotFoundError:
+        if not os.path.isdir(folder):
+            raise InputError(f"{folder}: no such folder on this host; mount it, or use a host that has it") from None
         which = f"job {jobid}" if run is None else f"run {run} of job {jobid}"
-        raise UnknownJob(f"{which}: no report; it has not ended yet, ended well, or was not captured") from None
+        raise UnknownJob(
+            f"{which} has no report: it has not ended, or was not captured; ask an admin if it should"
+        ) from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: can't be read: {error}") from None
+        raise InputError(f"{path}: can't be read: {error}; ask an admin to look at it") from None

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import click
 
 from nccl_slurm import __version__
-from nccl_slurm.errors import ConfigError, NcclSlurmError, NotYours
+from nccl_slurm.errors import ConfigError, NcclSlurmError, NotYours, SlurmUnreachable, StoreError
 
 __all__ = ["EXIT_STATUS", "cli", "main"]
 
@@ -30,6 +30,12 @@ COMMANDS = {
 
 #: The one table error -> exit status; the message is the error's own text. First match wins.
 EXIT_STATUS: tuple[tuple[type[NcclSlurmError], int], ...] = ((NotYours, 3), (ConfigError, 2), (NcclSlurmError, 1))
+
+#: For messages that are another program's own words and so name no remedy.
+REMEDIES: tuple[tuple[type[NcclSlurmError], str], ...] = (
+    (SlurmUnreachable, "see that Slurm is up, and that slurm.conf and slurm.bin in nccl-slurm.toml are right"),
+    (StoreError, "see that store.url in nccl-slurm.toml is right, and its server or disk there"),
+)
 
 
 class _LazyGroup(click.Group):
@@ -58,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.exceptions.Exit as leave:
         sys.exit(leave.exit_code)
     except click.ClickException as error:
-        error.show()
+        _show_usage(error)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
@@ -67,18 +73,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(0)
     except NcclSlurmError as error:
-        from nccl_slurm.report.visible import visible
-
-        click.echo(f"nccl-slurm: {visible(str(error))}", err=True)
+        _show(_with_remedy(error))
         sys.exit(next(status for kind, status in EXIT_STATUS if isinstance(error, kind)))
     except Exception as error:
         # a fault of ours: users get one line, whoever mends it sets the variable
         if os.environ.get("NCCL_SLURM_TRACEBACK"):
             raise
-        click.echo(
-            f"nccl-slurm: internal error: {type(error).__name__}: {error}; NCCL_SLURM_TRACEBACK=1 shows where", err=True
-        )
+        _show(f"internal error: {type(error).__name__}: {error}; NCCL_SLURM_TRACEBACK=1 shows where, please report it")
         sys.exit(1)
+
+
+def _show(line: str) -> None:
+    from nccl_slurm.report.visible import visible
+
+    click.echo(f"nccl-slurm: {visible(line)}", err=True)
+
+
+def _show_usage(error: click.ClickException) -> None:
+    """One line; a command that was given no subcommand prints its help instead (click 8.2 on)."""
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+        error.show()
+        return
+    context = getattr(error, "ctx", None)
+    _show(f"{error.format_message().rstrip('.')}; see {context.command_path if context else 'nccl-slurm'} --help")
+
+
+def _with_remedy(error: NcclSlurmError) -> str:
+    text = str(error)
+    remedy = next((remedy for kind, remedy in REMEDIES if isinstance(error, kind)), None)
+    return text if remedy is None or "; " in text else f"{text}; {remedy}"
 
 
 if __name__ == "__main__":
