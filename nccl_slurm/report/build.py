@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -231,7 +230,9 @@ def _timeouts(facts: Iterable[Fact]) -> list[dict[str, Any]]:
 
 
 def _layer(fact: Fact) -> str:
-    return "collective" if re.search(r"watchdog|work-?nccl", fact.kind) else fact.kind
+    """Which of the clocks ran out: the store's, a barrier's, or that of collectives (torch's process group timeout)."""
+    layers = {"torch.store-wait": "store", "torch.client-timeout": "store", "torch.barrier-failed": "monitored barrier"}
+    return layers.get(fact.kind, "collective")
 
 
 def _word(fact: Fact, *keys: str) -> str:
