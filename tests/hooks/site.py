@@ -84,9 +84,12 @@ class Site:
         *,
         shell: Sequence[str] = (),
         user: int | None = None,
-        limit: float = 1.0,
+        limit: float = 10.0,
     ) -> subprocess.CompletedProcess[str]:
-        """As Slurm does it: no PATH in root's hooks, nothing on standard input. Slurm's commands are traps."""
+        """As Slurm does it: no PATH in root's hooks, nothing on standard input. Slurm's commands are traps.
+
+        ``limit`` tells a hook that waits for what hangs from one that does not; how fast hooks are is a bench's matter.
+        """
         path = {"PATH": f"{self.folder}/traps:/usr/bin:/bin"} if user is not None or "PATH" in env else {}
         start = time.monotonic()
         done = subprocess.run(

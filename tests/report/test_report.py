@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -158,9 +157,7 @@ def test_sixteen_thousand_ranks_stay_readable() -> None:
             )
         )
     run = evidence([watchdog(rank, 41, pg="0") for rank in range(64)], rows, world=16_384, job=job(nodes=()), nodes=())
-    started = time.monotonic()
     text = render(made(run), ranks=True)
-    assert time.monotonic() - started < 20
     table_text = text[text.index("\nRanks (") :].split("\n\n")[0].splitlines()
     assert table_text[4].startswith("9000 ") and "n1125" in table_text[4]
     assert table_text[5].startswith("0-8999,9001-16383")
