@@ -92,6 +92,5 @@ def _table(rows: list[dict[str, Any]]) -> str:
         ]
         for row in rows
     ]
-    return tabulate(
-        shown, headers=["job", "run", "user", "state", "end", "nodes", "handled", "verdict"], tablefmt="plain"
-    )
+    headers = ["job", "run", "user", "state", "end", "nodes", "handled", "verdict"]
+    return tabulate(shown, headers=headers, tablefmt="plain", disable_numparse=True)
