@@ -158,7 +158,7 @@ def test_exits_zero_when_told_to_stop(site: Site, hook: str, number: int) -> Non
 
 def test_does_not_wait_for_its_worker_and_holds_no_stream(site: Site) -> None:
     """A child with slurmd's pipe open would keep the node in COMPLETING: subprocess.run waits for the pipe's end."""
-    site.worker_writes(f"ls -l /proc/$$/fd >{site.folder}/fds; sleep 3")
+    site.worker_writes(f"ls -l /proc/$$/fd >{site.folder}/fds; sleep 15")
     site.run(HOOK, PROLOG)
     time.sleep(0.3)
     streams = [line.split(" -> ")[1] for line in (site.folder / "fds").read_text().splitlines() if " -> " in line]
