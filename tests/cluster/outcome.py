@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -52,13 +53,22 @@ def outcome(
         )
     wait_until(lambda: not _waiting(cluster, job), 10.0, every=0.3)
     verdict = seen["verdict"]
-    return Outcome(
+    made = Outcome(
         state=seen["job"]["state"],
         failure_class=verdict["class"],
         culprits=frozenset((one["rank"], one["host"]) for one in verdict["culprits"]),
         comment=cluster.comment(job),
         report=dict(seen),
     )
+    _keep(cluster, job, made)
+    return made
+
+
+def _keep(cluster: Cluster, job: str, made: Outcome) -> None:
+    """One line a look in ``log/outcomes.tsv``, which outlives the cluster: test, job, state, class, comment."""
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition("::")[2].partition(" ")[0]
+    with (cluster.log / "outcomes.tsv").open("a") as file:
+        print(test, job, made.state, made.failure_class, made.comment, sep="\t", file=file)
 
 
 def _waiting(cluster: Cluster, job: str) -> bool:
