@@ -35,19 +35,26 @@ CONTROLLERS_EVERY_S = 600.0
 HEARTBEAT_EVERY_S = 30.0
 #: Nodes are asked more often while a run waits for their records.
 SETTLING_POLL_S = 5.0
+#: What waits in the store for its time is looked at so often: a query costs 2 ms, and half a second is a tick.
+IDLE_S = 2.0
 BACK_OFF_MAX_S = 60.0
 HINT_KEPT_S = 60.0
 
 
 @dataclass
 class Duty:
-    """``due`` is when it runs next; ``failures`` in a row lengthen the pause."""
+    """``due`` is when it runs next; ``failures`` in a row lengthen the pause.
+
+    ``on_write``: due as well when the store was written to since it began last (``seen`` counts the writes).
+    """
 
     name: str
     every_s: float
     work: Callable[[], object]
+    on_write: bool = False
     due: float = 0.0
     failures: int = 0
+    seen: int = -1
 
 
 class Daemon:
@@ -95,8 +102,8 @@ class Daemon:
             Duty("open runs", every.reconcile_s, self._reconcile_open),
             Duty("hinted runs", 0.0, self._reconcile_hinted),
             Duty("records", 0.0, self._poll_records),
-            Duty("verdicts", 0.0, self._settle),
-            Duty("comments", 0.0, self._comments.tick),
+            Duty("verdicts", IDLE_S, self._settle, on_write=True),
+            Duty("comments", IDLE_S, self._comments.tick, on_write=True),
             Duty("heartbeat", HEARTBEAT_EVERY_S, self._heartbeat),
         ]
 
@@ -111,10 +118,14 @@ class Daemon:
     def tick(self) -> None:
         """Each duty that is due, once."""
         for duty in self._duties:
-            if self._clock.now() >= duty.due:
+            if self._clock.now() >= duty.due or self._stirred(duty):
                 self._perform(duty)
 
+    def _stirred(self, duty: Duty) -> bool:
+        return duty.on_write and not duty.failures and duty.seen != self._store.writes
+
     def _perform(self, duty: Duty) -> None:
+        duty.seen = self._store.writes
         try:
             duty.work()
             duty.failures = 0

@@ -36,11 +36,12 @@ _MARIADB_SETUP = (1044, 1045, 1049, 1698)
 
 
 class Database:
-    """``where`` names the store in messages, without its password."""
+    """``where`` names the store in messages, without its password. ``writes`` counts this process's transactions."""
 
     def __init__(self, engine: Engine, where: str) -> None:
         self._engine = engine
         self.where = where
+        self.writes = 0
 
     @classmethod
     def open(
@@ -93,6 +94,7 @@ class Database:
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         with self._transaction(write=True) as connection:
+            self.writes += 1
             yield connection
 
 
