@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 def command(foreground: bool, once: bool, config_path: str | None) -> None:
     """Join node records with Slurm; write comments and reports.
 
-    One at a time: a second one ends with status 1. SIGTERM ends it between two duties.
+    One at a time: a second one ends with status 1. SIGTERM ends it after its round of duties.
     """
     loaded = config.load(config_path)
     state = _state_folder(loaded)
