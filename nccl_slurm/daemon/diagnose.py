@@ -15,7 +15,7 @@ from nccl_slurm.recommend.ladder import recommend
 from nccl_slurm.report.build import build
 from nccl_slurm.report.line import comment
 
-__all__ = ["Diagnosis", "Parts", "diagnose", "node_views", "went_well"]
+__all__ = ["Diagnosis", "Parts", "diagnose", "had_gpus", "node_views", "went_well"]
 
 #: A node that fails takes its job along: Slurm's own stamps of the two lie seconds apart (SlurmdTimeout is longer,
 #: but the node's reason is stamped when slurmctld gives it up, and so is the job's end).
@@ -40,16 +40,24 @@ class Diagnosis:
     report: Mapping[str, Any]
     comment: str | None
 
+    had_gpus: bool = False
+
     @property
     def of_interest(self) -> bool:
-        return shows_nccl_or_torch(self.evidence)
+        return self.had_gpus or shows_nccl_or_torch(self.evidence)
 
 
 def diagnose(parts: Parts, status: str, *, run_in_comment: int | None = None) -> Diagnosis:
     evidence = evidence_of(parts)
     verdict = attribute(evidence)
     report = build(evidence, verdict, recommend(verdict, evidence), status)
-    return Diagnosis(evidence, report, comment(report, run=run_in_comment))
+    return Diagnosis(evidence, report, comment(report, run=run_in_comment), had_gpus(parts.records))
+
+
+def had_gpus(records: Sequence[RecordRow]) -> bool:
+    """Slurm gives SLURM_JOB_GPUS to the hooks of a job with GPUs, also where accounting doesn't track them."""
+    hooks = (row.record[hook] for row in records for hook in ("prolog", "epilog"))
+    return any(hook["env"].get("SLURM_JOB_GPUS") for hook in hooks if hook)
 
 
 def went_well(parts: Parts) -> Diagnosis:

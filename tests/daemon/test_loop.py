@@ -264,6 +264,13 @@ def test_scope_needs_gpus_or_evidence(tmp_path: Path) -> None:
         lab.hint(job)
     lab.run(40)
     assert lab.comment(plain) == "" and "report" in lab.comment(with_gpus)
+    hook = {"time": 1.0, "boot_id": None, "env": {"SLURM_JOB_GPUS": "0,1"}}
+    untracked = lab.slurm.submit("n4")
+    lab.run(3)
+    lab.slurm.end(untracked, "FAILED", **FAILED)
+    lab.record(untracked, "n4", prolog=hook)
+    lab.run(40)
+    assert "report" in lab.comment(untracked)
     lab.output.__class__.said = Parsed(facts=(Fact("gloo.timeout", "t", "gloo", "consequence", "job"),))
     try:
         talks = lab.slurm.submit("n3")
