@@ -9,54 +9,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nccl_slurm.attribute import reading
+from nccl_slurm.attribute.ending import ENDED_STATES, REASONS
 from nccl_slurm.attribute.finding import Finding, cite
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
 
-__all__ = ["ENDED_STATES", "after_end", "find", "launch", "may_be_caused_by_end", "was_ended"]
-
-#: Slurm's base states of a run that someone or a limit ended (job states of sacct(1)); REQUEUED and REVOKED included.
-ENDED_STATES = {
-    "CANCELLED": "was cancelled",
-    "DEADLINE": "reached its deadline",
-    "PREEMPTED": "was preempted",
-    "REQUEUED": "was requeued",
-    "REVOKED": "was revoked",
-    "TIMEOUT": "reached its time limit",
-}
-#: Reasons that slurmstepd prints: ``CANCELLED AT ... DUE TO TIME LIMIT``. Plain ``CANCELLED AT`` is also what follows
-#: a failed task, and ``DUE TO NODE FAILURE`` is another class.
-_REASONS = {
-    "TIME LIMIT": "reached its time limit",
-    "PREEMPTION": "was preempted",
-    "JOB REQUEUE": "was requeued",
-    "DEADLINE": "reached its deadline",
-}
-#: A cancel's stamp has whole seconds, and its line is printed a moment after the signal.
-_STAMP_S = 2.0
+__all__ = ["after_end", "find", "launch", "may_be_caused_by_end", "was_ended"]
 
 
 def find(scene: Scene) -> Finding | None:
-    if not was_ended(scene):
+    ending = scene.ending
+    if not ending.was:
         return None
-    facts = _end_facts(scene)
-    how = _how(scene, facts)
     by = f" by {scene.job.cancelled_by}" if scene.job and scene.job.cancelled_by else ""
     return Finding(
         rule="slurm.ended",
         failure_class="preempt-cancel",
         confidence="proven",
-        summary=f"The run {how}{by}; nothing observed shows a failure before that.",
-        facts=cite(facts),
-        time=_end(scene),
+        summary=f"The run {_how(scene, ending.facts)}{by}; nothing observed shows a failure before that.",
+        facts=cite(ending.facts),
+        time=ending.time,
     )
 
 
 def was_ended(scene: Scene) -> bool:
-    """Slurm's state decides; logs without a job are believed where slurmstepd gives a reason."""
-    if scene.job is not None and scene.job.state is not None:
-        return scene.job.state in ENDED_STATES
-    return bool(_end_facts(scene))
+    return scene.ending.was
 
 
 def launch(scene: Scene) -> Finding | None:
@@ -88,51 +65,16 @@ def _where(scene: Scene, fact: Fact) -> str | None:
 
 def after_end(scene: Scene, fact: Fact) -> bool:
     """The fact is known to come after the run was ended from outside."""
-    if not was_ended(scene):
-        return False
-    for end in _end_facts(scene):
-        if end.file is not None and end.file == fact.file and end.line is not None and fact.line is not None:
-            return fact.line > end.line
-    end_time = _end(scene)
-    return (
-        fact.time is not None
-        and end_time is not None
-        and fact.time + (fact.uncertainty_s or 0.0) >= end_time - _STAMP_S
-    )
+    return scene.ending.was and scene.ending.precedes(fact) is True
 
 
 def may_be_caused_by_end(scene: Scene, facts: Sequence[Fact]) -> bool:
     """The run was ended from outside, and none of ``facts`` is known to come before that."""
-    return was_ended(scene) and not any(_before_end(scene, fact) for fact in facts)
-
-
-def _before_end(scene: Scene, fact: Fact) -> bool:
-    for end in _end_facts(scene):
-        if end.file is not None and end.file == fact.file and end.line is not None and fact.line is not None:
-            return fact.line < end.line
-    end_time = _end(scene)
-    latest = _latest(fact)
-    return latest is not None and end_time is not None and latest < end_time - _STAMP_S
-
-
-def _latest(fact: Fact) -> float | None:
-    return None if fact.time is None else fact.time + (fact.uncertainty_s or 0.0)
-
-
-def _end_facts(scene: Scene) -> list[Fact]:
-    ends = [fact for fact in scene.facts if reading.is_end_of_run(fact)]
-    if scene.job is not None and scene.job.state in ENDED_STATES:
-        return ends
-    return [fact for fact in ends if any(reason in fact.text.upper() for reason in _REASONS)]
-
-
-def _end(scene: Scene) -> float | None:
-    """When the run was told to end: slurmstepd's stamp. Accounting's end is later by the time that killing took."""
-    return min((fact.time for fact in _end_facts(scene) if fact.time is not None), default=None)
+    return scene.ending.was and not any(scene.ending.precedes(fact) is False for fact in facts)
 
 
 def _how(scene: Scene, facts: Sequence[Fact]) -> str:
     if scene.job is not None and scene.job.state in ENDED_STATES:
         return ENDED_STATES[scene.job.state]
     text = " ".join(fact.text.upper() for fact in facts)
-    return next((how for reason, how in _REASONS.items() if reason in text), "was cancelled")
+    return next((how for reason, how in REASONS.items() if reason in text), "was cancelled")

@@ -146,8 +146,7 @@ def _excludes_others(scene: Scene, first: Death, everyone: Sequence[Death]) -> b
 
 def _left_on_purpose(scene: Scene, first: Death) -> bool:
     """An exit code other than Python's 1 for an uncaught exception, while others lost it and nobody timed out."""
-    hang = any(reading.is_wait(fact) for fact in scene.facts)
-    return first.intrinsic and not hang and len(set(scene.lost) - {first.rank}) >= WITNESSES_MIN
+    return first.intrinsic and not scene.timed_out and len(set(scene.lost) - {first.rank}) >= WITNESSES_MIN
 
 
 def _someone_said_why(scene: Scene) -> bool:
@@ -155,7 +154,7 @@ def _someone_said_why(scene: Scene) -> bool:
 
     A bare exit code may be that of a victim whose words were not captured.
     """
-    if any(reading.is_wait(f) or reading.is_peer_lost(f) for f in scene.facts):
+    if scene.reacted:
         return False
     words = (f for f in scene.facts if f.role == "cause" and f.rank is None and f.hint in CLASSES_OF_A_RANK)
     return any(not reading.tells_only_an_exit(f) for f in words)
@@ -254,8 +253,7 @@ def _by_signal(scene: Scene, rank: int, code: int) -> Death | None:
 
 def _may_abort(scene: Scene, rank: int) -> bool:
     """SIGABRT is how watchdogs end all ranks of a hang, the culprit's too, and what follows data of a wrong size."""
-    hang = any(reading.is_wait(f) or reading.is_told(f) or f.hint == "collective-mismatch" for f in scene.facts)
-    return hang or rank in scene.consequences
+    return scene.timed_out or scene.mismatched or rank in scene.consequences
 
 
 def signal_name(code: int) -> str:
@@ -280,7 +278,7 @@ def _by_exit(scene: Scene, rank: int, code: int) -> Death:
 def _exit_facts(scene: Scene, rank: int) -> list[Fact]:
     """Lines that tell this rank's exit: the agent's table, or srun's line about its task."""
     own = [fact for fact in scene.said.get(rank, ()) if reading.number(fact.data, "exitcode", "exit") is not None]
-    return own or [f for f in scene.task_facts if rank in reading.numbers(f.data.get("tasks"))]
+    return own or scene.by_task.get(rank, [])
 
 
 def _when(facts: Iterable[Fact]) -> tuple[float | None, float]:

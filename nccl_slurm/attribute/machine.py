@@ -119,7 +119,7 @@ def _hand_given_kernel_log(scene: Scene, fact: Fact) -> bool:
     """No job, and nothing but machine lines in that file."""
     if scene.job is not None or fact.producer not in reading.MACHINE_PRODUCERS:
         return False
-    return all(f.producer in reading.MACHINE_PRODUCERS for f in scene.facts if f.file == fact.file)
+    return fact.file not in scene.mixed_files
 
 
 def _inside(scene: Scene, fact: Fact) -> bool:

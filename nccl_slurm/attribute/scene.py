@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
 from nccl_slurm.attribute import reading
+from nccl_slurm.attribute.ending import Ending, ending_of
 from nccl_slurm.model import Culprit, Evidence, Fact, Rank
 
 __all__ = ["WORLD_MAX", "Scene"]
@@ -135,42 +136,81 @@ class Scene:
     def kernel_words(self, rank: int) -> list[Fact]:
         """What the kernel says of the program on this rank's GPU (illegal access and the like, no hardware fault)."""
         row = self.table.get(rank)
-        if row is None or row.gpu is None:
+        if row is None or row.gpu is None or self._users[self.host(rank), row.gpu] > 1:
             return []
-        return [f for f in self.app_faults if f.data.get("pci") == row.gpu and self.node(f.host) == self.host(rank)]
+        return self._app_faults.get((self.host(rank), row.gpu), [])
 
     @cached_property
-    def app_faults(self) -> list[Fact]:
-        faults = (f for f in self.facts if f.trust == "root" and f.hint == "gpu-app-fault" and f.rank is None)
-        return [fact for fact in faults if self.node(fact.host) is not None]
+    def _users(self) -> Counter[tuple[str | None, str]]:
+        """(node, GPU) → ranks that ran there: with several the kernel's word fits any of them."""
+        return Counter((self.host(rank), row.gpu) for rank, row in self.table.items() if row.gpu)
+
+    @cached_property
+    def _app_faults(self) -> dict[tuple[str | None, object], list[Fact]]:
+        """(node, PCI id of the GPU) → facts."""
+        faults: dict[tuple[str | None, object], list[Fact]] = defaultdict(list)
+        for fact in self.facts:
+            if self.is_app_fault(fact):
+                faults[self.node(fact.host), str(fact.data.get("pci"))].append(fact)
+        return dict(faults)
+
+    def is_app_fault(self, fact: Fact) -> bool:
+        """Root's word about a program on a GPU of the run, whose rank it can't know."""
+        by_root = fact.trust == "root" and fact.hint == "gpu-app-fault" and fact.rank is None
+        return by_root and self.node(fact.host) is not None
 
     def spoke(self, rank: int) -> bool:
         """It told of a failure or a loss itself: more than the exit status that others tell of it."""
         said = (fact for fact in self.said.get(rank, ()) if not reading.tells_only_an_exit(fact))
         return any(fact.role in ("cause", "consequence") for fact in said)
 
-    # --- how each rank ended
+    @cached_property
+    def reacted(self) -> bool:
+        """Anybody, named or not, speaks of waiting in a collective or of a lost peer."""
+        return any(reading.is_wait(f) or reading.is_told(f) or reading.is_peer_lost(f) for f in self.facts)
+
+    @cached_property
+    def timed_out(self) -> bool:
+        return any(reading.is_wait(fact) or reading.is_told(fact) for fact in self.facts)
+
+    @cached_property
+    def mismatched(self) -> bool:
+        return any(fact.hint == "collective-mismatch" for fact in self.facts)
+
+    @cached_property
+    def mixed_files(self) -> frozenset[str | None]:
+        """Files that hold more than the words of machines: no kernel logs."""
+        return frozenset(fact.file for fact in self.facts if fact.producer not in reading.MACHINE_PRODUCERS)
+
+    # --- how the run and each rank ended
+
+    @cached_property
+    def ending(self) -> Ending:
+        return ending_of(self.job, self.facts)
 
     @cached_property
     def exits(self) -> dict[int, int]:
         exits = {rank.rank: _signed(rank.exit) for rank in self.evidence.ranks if rank.exit is not None}
         if self.tasks_are_ranks:
-            for fact in self.task_facts:
-                for task in reading.numbers(fact.data.get("tasks")):
-                    exits.setdefault(task, _signed(self._task_exit(fact)))
+            for task, facts in self.by_task.items():
+                exits.setdefault(task, _signed(self._task_exit(facts[0])))
         return exits
 
     @cached_property
-    def task_facts(self) -> list[Fact]:
-        """srun's lines about how its tasks ended."""
-        return [fact for fact in self.facts if fact.producer == "slurm" and "tasks" in fact.data]
+    def by_task(self) -> dict[int, list[Fact]]:
+        """Task number → srun's lines about how it ended."""
+        tasks: dict[int, list[Fact]] = defaultdict(list)
+        for fact in self.facts:
+            if fact.producer == "slurm":
+                for task in reading.numbers(fact.data.get("tasks")):
+                    tasks[task].append(fact)
+        return dict(tasks)
 
     @cached_property
     def tasks_are_ranks(self) -> bool:
         """One rank a task: no torchrun between srun and the ranks, and no task number beyond the world size."""
-        tasks = [task for fact in self.task_facts for task in reading.numbers(fact.data.get("tasks"))]
         torchrun = any(fact.producer == "elastic" for fact in self.facts)
-        return bool(tasks) and not torchrun and (self.world is None or max(tasks) + 1 == self.world)
+        return bool(self.by_task) and not torchrun and (self.world is None or max(self.by_task) + 1 == self.world)
 
     def _task_exit(self, fact: Fact) -> int:
         """srun's words for a task: an exit code, or a signal's name. Killed while the step was ended already: -15."""
@@ -181,8 +221,17 @@ class Scene:
         return -15 if number == -9 and self._step_was_ending(fact) else number
 
     def _step_was_ending(self, fact: Fact) -> bool:
-        endings = (f for f in self.facts if f.kind in reading.STEP_ENDING and f.file == fact.file and f is not fact)
-        return any(f.line is not None and fact.line is not None and f.line < fact.line for f in endings)
+        first = self._step_endings.get(fact.file)
+        return first is not None and fact.line is not None and first < fact.line
+
+    @cached_property
+    def _step_endings(self) -> dict[str | None, int]:
+        """File → first line at which srun ends a step."""
+        first: dict[str | None, int] = {}
+        for fact in self.facts:
+            if fact.kind in reading.STEP_ENDING and fact.line is not None:
+                first[fact.file] = min(fact.line, first.get(fact.file, fact.line))
+        return first
 
     @cached_property
     def agent_pids(self) -> frozenset[int]:

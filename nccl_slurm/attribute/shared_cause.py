@@ -74,15 +74,14 @@ def _action(fact: Fact) -> str:
 def _is_nameless(scene: Scene, fact: Fact) -> bool:
     """Machine faults and memory kills have rules of their own; root's word about another host is none about the run."""
     if fact.producer in reading.MACHINE_PRODUCERS:
-        return fact in scene.app_faults
+        return scene.is_app_fault(fact)
     return fact.role == "cause" and fact.rank is None and fact.hint in CLASSES_OF_A_RANK
 
 
 def _is_own_exit(scene: Scene, fact: Fact) -> bool:
     """Exit codes and SIGABRT follow any hang or lost peer; other signals that no agent sent are a lead of their own."""
     code = reading.number(fact.data, "exitcode")
-    reacted = any(reading.is_wait(f) or reading.is_told(f) or reading.is_peer_lost(f) for f in scene.facts)
-    return not reacted or (code is not None and code < 0 and code not in (-6, -15))
+    return not scene.reacted or (code is not None and code < 0 and code not in (-6, -15))
 
 
 def _is_shared(scene: Scene, fact: Fact) -> bool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -552,3 +553,32 @@ def test_stuck_watchdog() -> None:
 def test_a_world_size_that_nobody_can_have_is_ignored() -> None:
     huge = evidence([gloo_timeout(0), gloo_timeout(1)], [Rank(0), Rank(1)], world=10**12)
     assert culprits(attribute(huge)) == []
+
+
+def test_kernel_names_the_program_on_a_ranks_gpu() -> None:
+    rows = table(4)
+    rows[3] = replace(rows[3], gpu="0000:a1:00")
+    verdict = attribute(evidence([xid("n2", 31), *(peer_closed(rank) for rank in range(3))], rows, world=4))
+    assert (verdict.failure_class, culprits(verdict), verdict.action) == ("gpu-app-fault", [(3, "n2")], "fix-code")
+    assert culprits(attribute(evidence([xid("n1", 31), *(peer_closed(r) for r in range(3))], rows, world=4))) == []
+
+
+BIG = 16_384
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        [watchdog(rank, 41, pg="0") for rank in range(BIG)],
+        [exception(rank) for rank in range(5000)] + [cancelled(at=HANG)] * 300,
+        [agent_saw(1, 0)] * 10_000,
+        [exception(None)] + [task_exit("n1", str(task), "Killed", 10 + task) for task in range(4000)],
+        [xid("n2", 31)] * 5000,
+    ],
+    ids=["hang", "cancel", "agents", "tasks", "kernel"],
+)
+def test_time_grows_with_the_evidence_alone(facts: list[Fact]) -> None:
+    rows = [Rank(rank, host="n2", gpu="0000:a1:00", exit=-6) for rank in range(BIG)]
+    started = time.monotonic()
+    attribute(evidence(facts, rows, world=BIG, job=job("CANCELLED")))
+    assert time.monotonic() - started < 10
