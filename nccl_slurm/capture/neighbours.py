@@ -12,14 +12,22 @@ __all__ = ["Neighbours"]
 
 
 class Neighbours:
-    """Seen once, when made. Runs that partitions or conf keep out of the spool are not seen."""
+    """Seen once, when made. Runs that partitions or conf keep out of the spool are not seen, nor are those of another
+    boot: a run that a reboot cut off is closed when the next ones may have begun."""
 
     def __init__(self, folder: str, run: Run) -> None:
-        self._spans = [_span(other) for other in spool.runs(folder) if other.path != run.path]
+        others = [other for other in spool.runs(folder) if other.path != run.path]
+        boot_id = _boot_of(run)
+        self._spans = [_span(other) for other in others if boot_id is None or _boot_of(other) in (None, boot_id)]
 
     def between(self, start: float, end: float) -> bool:
         """Whether another run was open at some moment of it. Prolog times are whole seconds, so ends touch."""
         return any(opened <= end and closed > start for opened, closed in self._spans)
+
+
+def _boot_of(run: Run) -> str | None:
+    prolog = run.prolog
+    return None if prolog is None else prolog.boot_id
 
 
 def _span(run: Run) -> tuple[float, float]:

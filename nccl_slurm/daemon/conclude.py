@@ -13,7 +13,7 @@ from typing import Any
 from nccl_slurm.clock import Clock
 from nccl_slurm.config import Config
 from nccl_slurm.daemon.diagnose import Diagnosis, Parts, diagnose, went_well
-from nccl_slurm.daemon.disposition import in_scope
+from nccl_slurm.daemon.disposition import disposition, in_scope
 from nccl_slurm.daemon.output import OutputReader, parsed_from_json
 from nccl_slurm.daemon.publish import publish
 from nccl_slurm.daemon.runs import key_of
@@ -69,13 +69,13 @@ class Conclusions:
 
     def conclude(self, run: RunRow, read: Parsed) -> None:
         """The last word on a run, until a late record comes. ``read`` is what its own output says now."""
-        if run.disposition == "record":
+        if _went_well(run):
             self._finish(run, went_well(self._parts(run, Parsed())))
             return
         found = diagnose(self._parts(run, self._kept(run, read)), "final", run_in_comment=self._number_if_old(run))
         scope = self.config.scope_of(run.partition)
         if in_scope(scope, run.gpus, found.of_interest):
-            self._finish(run, found)
+            self._finish(replace(run, disposition="diagnose"), found)
             self._queue(run, found)
         else:
             self._finish(replace(run, disposition="record"), found)
@@ -107,7 +107,7 @@ class Conclusions:
 
     def _read(self, run: RunRow) -> Parsed:
         """Leaves the store alone: called from several threads."""
-        if run.disposition == "record":
+        if _went_well(run):
             return Parsed()
         if run.uid is None:
             return Parsed(gaps=(Gap("job output", "Slurm told no user"),))
@@ -144,6 +144,11 @@ class Conclusions:
         if found.comment is None or not self.config.comment.enabled:
             return
         self.store.queue_comment(*key_of(run), found.comment, self.clock.now())
+
+
+def _went_well(run: RunRow) -> bool:
+    """By its end, not by its stored disposition: a failed run that was out of scope is stored as recorded too."""
+    return disposition(run.as_job())[0] == "record"
 
 
 def _as_json(parsed: Parsed) -> dict[str, Any]:

@@ -91,6 +91,14 @@ def test_neighbours_by_their_times(tmp_path: Path) -> None:
     assert Neighbours(str(tmp_path), run).between(1700009999, 1700009999)
 
 
+def test_runs_of_another_boot_are_no_neighbours(tmp_path: Path) -> None:
+    died = make(tmp_path, "42.1700000100", boot=EARLIER_BOOT)
+    make(tmp_path, "43.1700000200")
+    assert not Neighbours(str(tmp_path), died).between(1700000100, 1700009999)
+    make(tmp_path, "44.1700000300", prolog=False)
+    assert Neighbours(str(tmp_path), died).between(1700000100, 1700009999)
+
+
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
     for name in ("tmp", "new"):

@@ -147,6 +147,19 @@ def test_a_late_record_makes_a_new_report(lab: Lab) -> None:
     assert [node["record"] for node in kept.report["nodes"]] == ["late", "late"]
 
 
+def test_a_late_record_of_a_failure_out_of_scope_makes_it_no_success(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, scope="none")
+    job = end_badly(lab, "n1")
+    began = lab.clock.now() - 3
+    lab.run(70)
+    lab.record(job, "n1", at=began)
+    lab.run(3)
+    found = lab.verdict(job)
+    assert found and found["nodes"][0]["record"] == "late" and found["verdict"]["class"] != "benign"
+    assert lab.comment(job) == "mine"
+    lab.store.close()
+
+
 def test_success_is_recorded_without_a_word(lab: Lab) -> None:
     job = lab.slurm.submit("n1", comment="mine")
     lab.run(3)
