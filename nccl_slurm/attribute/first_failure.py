@@ -12,7 +12,7 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nccl_slurm.attribute import endings, reading
+from nccl_slurm.attribute import endings, progress, reading
 from nccl_slurm.attribute.finding import Finding, cite, rank_list
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Fact
@@ -57,7 +57,7 @@ class Death:
 
 def find(scene: Scene) -> Finding | None:
     everyone = deaths(scene)
-    strong = _first_attempts([death for death in everyone if not death.weak])
+    strong = _first_attempts([death for death in everyone if not death.weak and not _of_a_waiting_rank(scene, death)])
     own = _signal_before_exceptions(strong) or _bare_exits(scene, everyone)
     if not own:
         return None
@@ -82,6 +82,11 @@ def deaths(scene: Scene) -> list[Death]:
     """All ranks with a failure of their own, by rank."""
     found = (_death(scene, rank) for rank in sorted(scene.seen))
     return [death for death in found if death]
+
+
+def _of_a_waiting_rank(scene: Scene, death: Death) -> bool:
+    """Programs word a lost or late peer as they like: a rank that its own count shows waiting did not fail first."""
+    return death.failure_class == "rank-exception" and death.rank in progress.waiting_for_others(scene)
 
 
 def _several(scene: Scene, own: Sequence[Death]) -> Finding:

@@ -15,7 +15,7 @@ from nccl_slurm.attribute.finding import Finding, cite, rank_list
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Fact
 
-__all__ = ["DEFAULT_GROUP", "find", "in_flight"]
+__all__ = ["DEFAULT_GROUP", "find", "in_flight", "waiting_for_others"]
 
 #: GUID of torch's default process group: its members are all ranks.
 DEFAULT_GROUP = "0"
@@ -43,6 +43,12 @@ def find(scene: Scene) -> Finding | None:
         if stopped:
             return _finding(scene, stall, stopped)
     return None
+
+
+def waiting_for_others(scene: Scene) -> frozenset[int]:
+    """Ranks inside a collective that fewer others never entered: what they raise is what waiting brought them."""
+    stalls = [stall for stall in (_stall(scene, group) for group in sorted(_groups(scene))) if stall]
+    return frozenset(rank for s in stalls if len(s.behind) < len(s.waiting) for rank in s.waiting)
 
 
 def in_flight(counts: _Counts) -> bool:

@@ -58,6 +58,13 @@ def test_scenarios(scenario: str, failure_class: str, named: list[tuple[int, str
     assert verdict.determinable == bool(named)
 
 
+def test_a_rank_that_its_own_count_shows_waiting_is_no_culprit_whatever_it_raises() -> None:
+    counts = {rank: {"0": {"enqueued": 5 if rank != 2 else 4, "completed": 4}} for rank in range(4)}
+    rows = [Rank(rank, host=f"n{rank // 2 + 1}", progress=counts[rank]) for rank in range(4)]
+    verdict = attribute(evidence([exception(0, "RuntimeError: ring broken")], rows, world=4, job=job(), nodes=nodes()))
+    assert (verdict.failure_class, culprits(verdict), suspects(verdict)) == ("collective-missing-rank", [], [2])
+
+
 def test_nothing_at_all_names_nobody() -> None:
     verdict = attribute(Evidence())
     assert (verdict.failure_class, verdict.confidence) == ("unknown", "possible")
