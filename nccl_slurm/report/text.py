@@ -61,7 +61,9 @@ def _headline(report: Mapping[str, Any]) -> str:
         return f"{visible(who, 120)} {happened(verdict['class'])} ({visible(detail(report))})"
     ended = ending(report["job"]["state"])
     if ended and verdict["class"] == "preempt-cancel":
-        return f"The run was {ended}; nobody is to blame"
+        return f"Ended from outside ({ended}); nobody is to blame"
+    if verdict["class"] in ("benign", "benign-teardown"):
+        return "No failure seen"
     return f"{verdict['class']}: nobody is proven to have stopped first"
 
 
