@@ -57,7 +57,7 @@ class Death:
 
 def find(scene: Scene) -> Finding | None:
     everyone = deaths(scene)
-    strong = _first_attempts([death for death in everyone if not death.weak and not _of_a_waiting_rank(scene, death)])
+    strong = _first_attempts(_without_waiting(scene, [death for death in everyone if not death.weak]))
     own = _signal_before_exceptions(strong) or _bare_exits(scene, everyone)
     if not own:
         return None
@@ -84,9 +84,10 @@ def deaths(scene: Scene) -> list[Death]:
     return [death for death in found if death]
 
 
-def _of_a_waiting_rank(scene: Scene, death: Death) -> bool:
+def _without_waiting(scene: Scene, own: list[Death]) -> list[Death]:
     """Programs word a lost or late peer as they like: a rank that its own count shows waiting did not fail first."""
-    return death.failure_class == "rank-exception" and death.rank in progress.waiting_for_others(scene)
+    waiting = progress.waiting_for_others(scene)
+    return [death for death in own if death.failure_class != "rank-exception" or death.rank not in waiting]
 
 
 def _several(scene: Scene, own: Sequence[Death]) -> Finding:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -573,6 +572,7 @@ def test_kernel_names_the_program_on_a_ranks_gpu() -> None:
 BIG = 16_384
 
 
+@pytest.mark.timeout(120)  # quadratic work would take hours
 @pytest.mark.parametrize(
     "facts",
     [
@@ -586,6 +586,4 @@ BIG = 16_384
 )
 def test_time_grows_with_the_evidence_alone(facts: list[Fact]) -> None:
     rows = [Rank(rank, host="n2", gpu="0000:a1:00", exit=-6) for rank in range(BIG)]
-    started = time.monotonic()
-    attribute(evidence(facts, rows, world=BIG, job=job("CANCELLED")))
-    assert time.monotonic() - started < 10
+    assert attribute(evidence(facts, rows, world=BIG, job=job("CANCELLED"))).summary
