@@ -21,8 +21,12 @@ class Neighbours:
         self._spans = [_span(other) for other in others if boot_id is None or _boot_of(other) in (None, boot_id)]
 
     def between(self, start: float, end: float) -> bool:
-        """Whether another run was open at some moment of it. Prolog times are whole seconds, so ends touch."""
+        """Whether another run was open at some moment of it."""
         return any(opened <= end and closed > start for opened, closed in self._spans)
+
+    def next_after(self, moment: float) -> float | None:
+        """When the next run began: from then on the node's kernel speaks of that one."""
+        return min((opened for opened, _ in self._spans if opened > moment), default=None)
 
 
 def _boot_of(run: Run) -> str | None:

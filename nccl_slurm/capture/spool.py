@@ -20,6 +20,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z")
 _MAX_ENV_BYTES = 1 << 20
 _MAX_VARIABLES = 100
 _MAX_VALUE = 65536
+_STAMP_SLACK_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def _read_known(path: str, seconds: int) -> Known | None:
     """``NAME=value`` lines; a cut or strange file gives what is readable in it. ``seconds`` stands in for its time."""
     try:
         with open(path, encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            lines = file.read(_MAX_ENV_BYTES).split("\n")
+            lines, written = file.read(_MAX_ENV_BYTES).split("\n"), os.fstat(file.fileno()).st_mtime
     except OSError:
         return None
     values: dict[str, str] = {}
@@ -137,7 +138,13 @@ def _read_known(path: str, seconds: int) -> Known | None:
             values[name] = value[:_MAX_VALUE]
     stamp, boot_id = values.pop("time", ""), values.pop("boot_id", "")
     at = float(stamp) if stamp.isascii() and stamp.isdigit() and len(stamp) < 13 else float(seconds)
-    return Known(at, boot_id[:64] or None, values)
+    return Known(_with_fraction(at, written), boot_id[:64] or None, values)
+
+
+def _with_fraction(stamp: float, written: float) -> float:
+    """Hooks stamp whole seconds, and a job often begins in the second in which the one before it ended: the file was
+    written right after its stamp was taken, so its own time tells which came first."""
+    return written if 0.0 <= written - stamp < _STAMP_SLACK_S else stamp
 
 
 def write_whole(path: str, value: Any) -> None:

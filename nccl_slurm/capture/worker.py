@@ -157,7 +157,8 @@ class _Work:
         if start is None:
             self.gaps.append(Gap("kernel log", "when this run started on the node is not known"))
             return []
-        lines = kernel.kernel_lines(self.conf, start, now, self.earlier_boot, self.gaps)
+        end = self.neighbours.next_after(self._closed_at()) or now
+        lines = kernel.kernel_lines(self.conf, start, end, self.earlier_boot, self.gaps)
         if self.earlier_boot is not None:
             lines += kernel.panic_lines(self.conf, start, now, self.gaps)
         return ownership.own_events(kernel_facts(lines, self.node, self._rows()), held, self.gaps)

@@ -91,6 +91,20 @@ def test_neighbours_by_their_times(tmp_path: Path) -> None:
     assert Neighbours(str(tmp_path), run).between(1700009999, 1700009999)
 
 
+def test_neighbours_that_follow_within_a_second(tmp_path: Path) -> None:
+    first, second = make(tmp_path, "42.1700000100", closed="epilog"), make(tmp_path, "43.1700000200")
+    times = {"42.1700000100/closed": 1700000200.4, "43.1700000200/root/prolog.env": 1700000200.6}
+    for name, at in times.items():
+        os.utime(tmp_path / name, (at, at))
+    prolog = second.prolog
+    assert prolog and prolog.time == pytest.approx(1700000200.6, abs=1e-3)
+    assert not Neighbours(str(tmp_path), second).between(prolog.time, 1700000300)
+    assert not Neighbours(str(tmp_path), first).between(1700000100, 1700000200.3)
+    assert Neighbours(str(tmp_path), first).between(1700000100, 1700000200.7)
+    assert Neighbours(str(tmp_path), first).next_after(1700000200.3) == prolog.time
+    assert Neighbours(str(tmp_path), second).next_after(1700000200.3) is None
+
+
 def test_runs_of_another_boot_are_no_neighbours(tmp_path: Path) -> None:
     died = make(tmp_path, "42.1700000100", boot=EARLIER_BOOT)
     make(tmp_path, "43.1700000200")

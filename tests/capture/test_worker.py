@@ -170,6 +170,16 @@ def test_a_run_from_its_prolog_to_its_record(node: Node, python: str) -> None:
     assert {"ports", "task exits", "clock", "nvlink", "kernel events of other runs"} <= set(gaps(record))
 
 
+def test_the_kernel_speaks_of_the_next_run_from_its_begin_on(node: Node) -> None:
+    run = node.starts()
+    node.ends(run, at=START + 60)
+    node.starts(job="43", at=START + 65)
+    for at in (START + 64, START + 70):
+        node.kernel_says(at, xid("0000:a1:00"))
+    node.work("finish", run)
+    assert [(fact["time"], fact["hint"]) for fact in node.record(run)["kernel_events"]] == [(START + 64, "gpu-hw-lost")]
+
+
 def test_a_short_job_whose_first_snapshot_came_too_late(node: Node) -> None:
     run = node.starts()
     node.ends(run)

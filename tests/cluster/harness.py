@@ -207,10 +207,11 @@ class Cluster(Client):
         machine.power_off(self.scratch, node)
         self._processes.stop(f"slurmd.{node}")
 
-    def boot(self, node: str) -> None:
-        """After `power_off`: a new boot id, and slurmd, which tells Slurm of the boot. The boot unit is not run."""
+    def boot(self, node: str, *, slurmd: bool = True) -> None:
+        """After `power_off`: a new boot id, and slurmd, which tells Slurm of the boot. Our boot unit is `node_side`."""
         machine.write_boot(self.sysroot / node)
-        self.start_slurmd(node, booted=True)
+        if slurmd:
+            self.start_slurmd(node, booted=True)
 
     def reboot(self, node: str, kernel: Sequence[str] = ()) -> None:
         """`power_off` and `boot`; ``kernel`` are the last words of the boot that ends."""

@@ -1,0 +1,175 @@
+"""A node that dies under its job: the kernel log of the boot that ended tells why, when the node is back.
+
+The node's kernel reports Xid 79, all its processes end at once, and some time later it boots: slurmd comes back, and
+the boot unit closes the run that no epilog closed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import scratch_slot
+from tests.cluster.harness import Cluster, missing_programs
+from tests.cluster.outcome import Outcome, outcome, report
+from tests.cluster.processes import wait_until
+
+SLEEP = "#!/bin/sh\nsrun sleep 300\n"
+XID = "NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """In place of the one that all tests share: with GPUs, which accounting counts."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    if missing := missing_programs():
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    with scratch_slot() as folder, Cluster(folder, gpus=2, extra=["AccountingStorageTRES=gres/gpu"]) as made:
+        made.start_daemon()
+        yield made
+
+
+@pytest.fixture
+def lab(cluster: Cluster) -> Cluster:
+    """Settings are a site's own: only jobs with GPUs, or with lines of NCCL or torch, are looked at."""
+    cluster.heal()
+    return cluster
+
+
+def running(lab: Cluster, *options: str, script: str = SLEEP) -> str:
+    job = lab.sbatch(script, "-N2", "-w", "n3,n4", "--gpus-per-node=2", "--comment=mine", *options)
+    lab.wait_job(job, {"RUNNING"})
+    assert wait_until(lambda: list((lab.spool / "n4").glob(f"{job}.*/root/before.json")) != [], 20)
+    time.sleep(1.0)  # the kernel's line is inside the run, by the second in which Slurm says that it began
+    return job
+
+
+def culprits(found: Outcome) -> set[tuple[int | None, str | None]]:
+    return set(found.culprits)
+
+
+def node_of(found: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(node for node in found["nodes"] if node["name"] == name)
+
+
+def records(found: dict[str, Any]) -> list[str]:
+    return [node["record"] for node in found["nodes"]]
+
+
+def recommended(found: Outcome) -> set[tuple[str | None, str]]:
+    return {(one["target"], one["action"]) for one in found.report["recommendations"]}
+
+
+def tells_the_lost_gpu(found: Outcome, job: str) -> None:
+    """n4 alone, by its own kernel's word; a reboot at most, since it is a compute node; each said once."""
+    assert (found.failure_class, culprits(found)) == ("gpu-hw-lost", {(None, "n4")})
+    culprit = found.report["verdict"]["culprits"][0]
+    assert culprit["gpu"] == "0000:a1:00"
+    cited = [fact for fact in found.report["facts"] if fact["id"] in culprit["evidence"]]
+    assert [(fact["kind"], fact["host"], fact["trust"]) for fact in cited] == [("kernel.xid", "n4", "root")]
+    assert "Xid (PCI:0000:a1:00): 79" in cited[0]["text"]
+    assert recommended(found) == {("n4", "reboot")}
+    commands = [command for one in found.report["recommendations"] for command in one["commands"]]
+    assert any(command.startswith("scontrol reboot ASAP ") and command.endswith(" n4") for command in commands)
+    said = f"mine [nccl-slurm: n4 stalled first (gpu-hw-lost, Xid 79); reboot n4; report {job}]"
+    assert found.comment.casefold() == said.casefold()  # 22.05 writes comments in lower case
+    assert {node["name"]: node["role"] for node in found.report["nodes"]} == {"n3": "compute", "n4": "compute"}
+
+
+def boots(lab: Cluster) -> None:
+    """The boot unit of n4, in the boot that runs."""
+    done = lab.node_side("n4", "boot")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_record_comes_after_the_verdict(lab: Cluster) -> None:
+    """And after the node's next job has begun, since slurmd does not wait for our unit: what the last boot's kernel
+    said is the old job's, and not the new one's."""
+    job = running(lab, "--no-requeue")
+    lab.kernel_says("n4", XID)
+    lab.power_off("n4")
+    first = outcome(lab, job)
+    assert (first.state, first.failure_class) == ("NODE_FAIL", "slurm-node-fail")
+    assert records(first.report) == ["present", "missing"] and recommended(first) == {("n4", "investigate")}
+    assert "; investigate n4; " in first.comment
+    following = next_job(lab)
+    boots(lab)
+    found = outcome(lab, job, ready=lambda report: node_of(report, "n4")["record"] == "late")
+    tells_the_lost_gpu(found, job)
+    innocent = outcome(lab, following)
+    assert innocent.state == "FAILED" and recommended(innocent) <= {(None, "fix-code"), (None, "investigate")}
+    assert "n4" not in innocent.comment and "xid" not in innocent.comment.casefold()
+
+
+def next_job(lab: Cluster) -> str:
+    """n4 boots and runs a job that will fail. Slurm keeps a node down that was booted under a job: it is resumed."""
+    before = lab.node("n4")["SlurmdStartTime"]
+    lab.boot("n4")
+    assert wait_until(lambda: lab.node("n4")["SlurmdStartTime"] != before, 30, every=0.3)
+    lab.resume("n4")
+    job = lab.sbatch("#!/bin/sh\nsrun sleep 8\nexit 1\n", "-w", "n4", "--gpus-per-node=2", "--comment=mine")
+    lab.wait_job(job, {"RUNNING"})
+    return job
+
+
+def test_the_record_comes_before_slurm_knows(lab: Cluster) -> None:
+    """The node is back before SlurmdTimeout: Slurm learns of its death when its slurmd registers."""
+    job = running(lab, "--no-requeue")
+    lab.kernel_says("n4", XID)
+    lab.power_off("n4")
+    lab.boot("n4", slurmd=False)
+    boots(lab)
+    assert wait_until(lambda: not list((lab.shared / "new").iterdir()), 10)
+    assert lab.job_states(job) == ["RUNNING"]
+    assert report(lab, job)["status"] in ("pending", "live")
+    lab.start_slurmd("n4", booted=True)
+    found = outcome(lab, job)
+    assert (found.state, records(found.report)) == ("NODE_FAIL", ["present", "present"])
+    tells_the_lost_gpu(found, job)
+    told = {(gap["source"], gap["why"]) for gap in found.report["gaps"]}
+    assert any(source == "n4: snapshot after" and "booted again" in why for source, why in told)
+
+
+def test_a_run_without_epilog_on_a_node_that_did_not_boot(lab: Cluster) -> None:
+    """The timer can't tell it from one that goes on, and leaves it. Slurm runs the epilog when slurmd is back."""
+    job = running(lab, "--no-requeue")
+    lab.power_off("n4")
+    first = outcome(lab, job)
+    assert (first.failure_class, culprits(first)) == ("slurm-node-fail", {(None, "n4")})
+    (folder,) = (lab.spool / "n4").glob(f"{job}.*")
+    assert lab.node_side("n4", "sweep").returncode == 0
+    assert not (folder / "closed").exists() and (lab.spool / "n4" / job).is_symlink()
+    lab.start_slurmd("n4")
+    found = outcome(lab, job, ready=lambda report: node_of(report, "n4")["record"] == "late")
+    assert (folder / "closed").read_text() == "epilog\n"
+    assert (found.failure_class, recommended(found)) == ("slurm-node-fail", {("n4", "investigate")})
+    assert lab.node_side("n4", "sweep").returncode == 0
+    assert not (lab.spool / "n4" / job).exists()
+
+
+def test_a_job_that_survives_its_node(lab: Cluster) -> None:
+    """--no-kill: accounting splits the run in two records; it is one, with both nodes, and speaks while it runs."""
+    script = "#!/bin/sh\nsrun -N1 -n1 -w n3 sleep 35\nexit 3\n"
+    job = running(lab, "--no-kill", script=script)
+    lab.kernel_says("n4", XID)
+    lab.power_off("n4")
+    assert wait_until(lambda: "[nccl-slurm: n4 failed first" in live_comment(lab, job), 30)
+    assert lab.job_states(job) == ["RUNNING"] and report(lab, job)["status"] == "live"
+    first = outcome(lab, job)
+    states = [row["state"] for row in lab.sacct(job, "state", duplicates=True)]
+    assert states == ["RESIZING", "FAILED"]
+    assert (records(first.report), first.report["job"]["run"]) == (["present", "missing"], 1)
+    assert lab.nccl_slurm("report", job, "--run", "2", check=False).returncode == 1
+    lab.boot("n4")
+    boots(lab)
+    found = outcome(lab, job, ready=lambda report: node_of(report, "n4")["record"] == "late")
+    tells_the_lost_gpu(found, job)
+
+
+def live_comment(lab: Cluster, job: str) -> str:
+    return lab.slurm("squeue", "-h", "-j", job, "-O", "Comment:250", check=False).stdout
