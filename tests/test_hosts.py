@@ -28,10 +28,10 @@ def test_expand(hostlist: str, names: list[str]) -> None:
     ["n[1-", "@all", "n[0-99999999999]", "n[1-2]]", "a&b", "n[]", "n 1", "n[a-b]", "n[1-9999]x[1-9999]", "\x1b"],
 )
 def test_expand_refuses(hostlist: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(ValueError, match=r"no (host list|range)"):
         expand(hostlist)
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 5
 
 
 def test_fold_validates_first() -> None:
@@ -46,9 +46,9 @@ def test_fold_and_expand_are_inverse() -> None:
 
 
 def test_fold_of_sixteen_thousand_is_quick() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     assert fold(f"n{number}" for number in range(16_384)) == "n[0-16383]"
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_fold_numbers() -> None:

@@ -102,7 +102,7 @@ def test_a_regex_does_not_run_away(rows: Rows) -> None:
         ):
             start = time.process_time()
             row.data(text)
-            assert time.process_time() - start < 0.5, (row.id, text[:80])
+            assert time.process_time() - start < 2, (row.id, text[:80])
 
 
 def test_escapes_sql_and_html_come_through_as_plain_data(rows: Rows) -> None:
