@@ -33,7 +33,7 @@ def seconds_of(text: str) -> float | None:
 
 
 @click.command()
-@click.option("--failed", is_flag=True, help="Only runs that were diagnosed.")
+@click.option("--failed", is_flag=True, help="Only runs that failed: diagnosed, or ended badly out of scope.")
 @click.option(
     "--since", metavar="AGE", callback=_age, default="7d", show_default=True, help="Ended or running within this time."
 )

@@ -13,7 +13,7 @@ import click
 
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.errors import InputError
-from nccl_slurm.model import Evidence, numbered
+from nccl_slurm.model import Evidence, Gap, numbered
 from nccl_slurm.parse.folder import Source, read_sources, walk
 from nccl_slurm.parse.patterns import load_rows
 from nccl_slurm.recommend.ladder import recommend
@@ -21,6 +21,7 @@ from nccl_slurm.report.build import build
 
 __all__ = ["report_of_logs"]
 
+LOGS_ALONE = Gap("nodes", "only logs were read: no state of a node, no GPU query, no word of Slurm")
 #: Below this a terminal shows no progress bar: reading takes a second or two.
 PROGRESS_BYTES = 100 * 1024 * 1024
 
@@ -32,7 +33,7 @@ def report_of_logs(path: str) -> dict[str, Any]:
     evidence = Evidence(
         facts=numbered(parsed.facts),
         ranks=parsed.ranks,
-        gaps=[*skipped, *parsed.gaps],
+        gaps=[LOGS_ALONE, *skipped, *parsed.gaps],
         world_size=parsed.world_size,
     )
     verdict = attribute(evidence)

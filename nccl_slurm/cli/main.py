@@ -5,6 +5,7 @@ Exit status: 0 done, 1 it can't be read or reached, 2 usage or configuration, 3 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -16,6 +17,9 @@ from nccl_slurm import __version__
 from nccl_slurm.errors import ConfigError, NcclSlurmError, NotYours, SlurmUnreachable, StoreError
 
 __all__ = ["EXIT_STATUS", "cli", "main"]
+
+#: Standard output is a file on a full, failed or over-quota disk.
+OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG})
 
 #: Subcommand -> its module under nccl_slurm.cli, which holds ``command``.
 COMMANDS = {
@@ -76,6 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _show(_with_remedy(error))
         sys.exit(next(status for kind, status in EXIT_STATUS if isinstance(error, kind)))
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in OUTPUT_ERRORS:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            _show(f"the output could not be written: {error.strerror}; make room or give it another place")
+            sys.exit(1)
         # a fault of ours: users get one line, whoever mends it sets the variable
         if os.environ.get("NCCL_SLURM_TRACEBACK"):
             raise

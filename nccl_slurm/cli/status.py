@@ -38,7 +38,7 @@ def _status(store: Any, source: str) -> dict[str, Any]:
     age = None if beat is None else time.time() - float(beat)
     return {
         "config": source,
-        "daemon": "never ran" if age is None else ("alive" if age < SILENT_S else "silent"),
+        "daemon": _word(age, stopped=bool(store.value("stopped"))),
         "heartbeat": rfc3339(float(beat)) if beat else None,
         "counts": store.comment_counts(),
         "comments": [
@@ -57,6 +57,14 @@ def _status(store: Any, source: str) -> dict[str, Any]:
     }
 
 
+def _word(age: float | None, *, stopped: bool) -> str:
+    if age is None:
+        return "never ran"
+    if stopped:
+        return "stopped"
+    return "alive" if age < SILENT_S else "silent"
+
+
 def _text(value: dict[str, Any]) -> str:
     from nccl_slurm.report.visible import visible
 
@@ -64,7 +72,7 @@ def _text(value: dict[str, Any]) -> str:
         f"daemon    {value['daemon']}, last heartbeat {value['heartbeat'] or 'never'}",
         f"config    {value['config']}",
     ]
-    lines += [f"{name:<9} {count}" for name, count in value["counts"].items()]
+    lines += [f"comments  {count} {name}" for name, count in value["counts"].items()]
     lines += [
         f"comment   job {row['job']} run {row['run']}: {row['state']}; {row['why'] or 'waits for its turn'}"
         for row in value["comments"]

@@ -2,7 +2,9 @@
 
 Outside facts: a job that has ended takes a comment in accounting only, by job id, which hits its newest record; what
 is written before slurmctld has sent the job's end is overwritten by it; a job that runs, or is pending again after a
-requeue, takes it from scontrol. So the record is looked at just before each write, and again `verify_s` later.
+requeue, takes it from scontrol. A slurmctld that restarts sends the ends of the jobs that it still knows once more,
+with the comment of their submission. So the record is looked at just before each write, again `verify_s` later, and
+once more when slurmctld has forgotten the job (MinJobAge).
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ _SAME_S = 1.5
 _BATCH = 200
 #: One sacctmgr takes about 0.28 s, nearly all of it waiting for slurmdbd.
 AT_ONCE = 8
+#: slurmctld purges jobs some seconds after MinJobAge.
+SPARE_S = 60.0
 _RETRY_S = (2.0, 5.0, 10.0, 30.0, 60.0)
 #: After this many looks (about a day) the text stays in the store and the report alone.
 _TRIES_MAX = 1500
@@ -71,6 +75,7 @@ class CommentWriter:
         self._store = store
         self._clock = clock
         self._verify_s = verify_s
+        self._min_job_age_s = 300.0
 
     def tick(self) -> int:
         """Looks at what is due; returns how many comments were written. SlurmError where Slurm can't be asked."""
@@ -89,7 +94,9 @@ class CommentWriter:
         return sum(self._settle_group(*group, answer) for group, answer in zip(groups, answers, strict=True))
 
     def _decisions(self, due: Sequence[CommentRow]) -> dict[CommentRow, Decision]:
-        if not self._client.settings().accounting:
+        settings = self._client.settings()
+        self._min_job_age_s = settings.min_job_age_s
+        if not settings.accounting:
             return {row: Decision("give-up", "no slurmdbd: store and report only") for row in due}
         states = self._client.comments([row.raw_id for row in due])
         lower_cases = self._client.lower_cases_text()
@@ -118,10 +125,18 @@ class CommentWriter:
         if decision.what == "wait":
             self._later(row, decision.why)
         elif decision.what == "done":
-            self._store.comment_verified(row, decision.placement.field or "" if decision.placement else "")
+            self._stands(row, decision.placement.field or "" if decision.placement else "")
         else:
             self._store.comment_given_up(row, decision.why)
             self._store.note("comment", f"job {row.id} run {row.run}: {decision.why}", self._clock.now())
+
+    def _stands(self, row: CommentRow, field: str) -> None:
+        """What stands there for good once slurmctld can't send the job's end again."""
+        forgotten = (row.end or 0.0) + self._min_job_age_s + SPARE_S
+        if self._clock.now() < forgotten:
+            self._store.comment_written(row, field, forgotten)
+        else:
+            self._store.comment_verified(row, field)
 
     def _later(self, row: CommentRow, why: str) -> None:
         if row.tries >= _TRIES_MAX:

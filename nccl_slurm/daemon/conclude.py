@@ -74,11 +74,16 @@ class Conclusions:
             return
         found = diagnose(self._parts(run, self._kept(run, read)), "final", run_in_comment=self._number_if_old(run))
         scope = self.config.scope_of(run.partition)
-        if in_scope(scope, run.gpus, found.of_interest):
+        if in_scope(scope, run.gpus, found.of_interest) and not self._before_us(run):
             self._finish(replace(run, disposition="diagnose"), found)
             self._queue(run, found)
         else:
             self._finish(replace(run, disposition="record"), found)
+
+    def _before_us(self, run: RunRow) -> bool:
+        """It ended before this store began, and no node told of it: a weak verdict must not replace what an earlier
+        installation or a lost store had written."""
+        return (run.end or 0.0) < (self.store.value("born") or 0) and not self.store.record_nodes(*key_of(run))
 
     def live(self, run: RunRow, why: str) -> None:
         """A node of a running job failed: say so now. The final verdict follows when the job has ended."""

@@ -83,6 +83,8 @@ class Daemon:
         self._hints = Hints(config.paths.events)
         self._intake = self._make_intake()
         self._duties = self._make_duties()
+        if store.value("born") is None:
+            store.set_value("born", int(clock.now()))
 
     def _make_intake(self) -> RecordIntake | None:
         shared = self._config.paths.shared
@@ -110,10 +112,12 @@ class Daemon:
     def run(self, stopping: Callable[[], bool]) -> None:
         """Until ``stopping()``."""
         self._notifier.ready()
+        self._store.set_value("stopped", 0)
         while not stopping():
             self.tick()
             self._clock.sleep(self._config.daemon.tick_s)
         self._notifier.stopping()
+        self._store.set_value("stopped", int(self._clock.now()))
 
     def tick(self) -> None:
         """Each duty that is due, once."""

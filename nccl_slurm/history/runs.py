@@ -17,6 +17,8 @@ from nccl_slurm.model import Step
 
 __all__ = ["Runs", "of_run"]
 
+#: States of runs that did not fail, as far as Slurm knows.
+_WELL = ("COMPLETED", "PREEMPTED", "REQUEUED")
 _LISTS = ("nodes", "steps", "log_paths")
 
 
@@ -62,10 +64,11 @@ class Runs(Database):
         user: str | None = None,
         limit: int = 100,
     ) -> tuple[RunRow, ...]:
-        """Newest first. ``failed``: those that are diagnosed. The window holds runs that touch it."""
+        """Newest first. ``failed``: diagnosed, or ended badly and out of scope. The window holds runs that touch it."""
         where: list[ColumnElement[bool]] = []
         if failed:
-            where.append(runs.c.disposition == "diagnose")
+            ended_badly = and_(runs.c.disposition == "record", runs.c.state.not_in(_WELL))
+            where.append(or_(runs.c.disposition == "diagnose", ended_badly))
         if since is not None:
             where.append(or_(runs.c.end.is_(None), runs.c.end >= since))
         if until is not None:

@@ -24,8 +24,8 @@ NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}\Z")
 
 _JOB_ID = re.compile(r"\d{1,10}(?:[_+]\d{1,10})?\Z")
 _OWNER = {
-    "fix-code": "The program is at fault; the nodes are fine.",
-    "fix-config": "Settings, limits, container or environment are at fault; the nodes need no repair.",
+    "fix-code": "Look at the program first: nothing that was observed speaks against a node.",
+    "fix-config": "Look at settings, limits and container first: nothing that was observed speaks against a node.",
     "network": "The path between nodes is at fault: look at switch, cable, routes and firewall.",
     "investigate": "What was observed does not single out a node; look at the report.",
 }
@@ -50,7 +50,8 @@ def _targets(verdict: Verdict, evidence: Evidence) -> dict[str, list[Culprit]]:
     known = {node.name for node in evidence.nodes} | set(evidence.job.nodes if evidence.job else ())
     targets: dict[str, list[Culprit]] = {}
     for person in people:
-        if person.host and person.host in known and NODE_NAME.match(person.host):
+        in_run = person.host in known or evidence.job is None  # logs alone know no node list
+        if person.host and in_run and NODE_NAME.match(person.host):
             targets.setdefault(person.host, []).append(person)
     return targets
 

@@ -135,11 +135,12 @@ def _rank(rank: Rank) -> dict[str, Any]:
 
 
 def _silent(evidence: Evidence) -> list[dict[str, Any]]:
-    """Rows of ranks that must exist (world size) and left no trace."""
+    """Rows of ranks that must exist (world size, or below a rank that was seen) and left no trace."""
     seen = {rank.rank for rank in evidence.ranks}
-    if evidence.world_size is None or evidence.world_size - len(seen) > SILENT_MAX:
+    size = max(evidence.world_size or 0, max(seen, default=-1) + 1)
+    if size - len(seen) > SILENT_MAX:
         return []
-    missing = (number for number in range(evidence.world_size) if number not in seen)
+    missing = (number for number in range(size) if number not in seen)
     return [{"rank": n, "host": None, "local_rank": None, "gpu": None, **_NOT_OBSERVED} for n in missing]
 
 

@@ -209,6 +209,7 @@ class Settings:
     tracks_gpus: bool = False  # AccountingStorageTRES names gres/gpu; where not, GPUs of a job are not told
     slurm_user: str | None = None
     slurm_uid: int | None = None
+    min_job_age_s: float = 300.0  # so long after its end slurmctld still knows a job
 
 
 class SchedulerClient(Protocol):

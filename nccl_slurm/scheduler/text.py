@@ -228,6 +228,7 @@ def read_config(text: str) -> Settings:
     if cluster is None:
         raise SlurmRefused("scontrol show config names no cluster; is this version of Slurm supported?")
     user = re.fullmatch(r"(.+)\(([0-9]{1,10})\)", pairs.get("SlurmUser", ""), re.ASCII)
+    age = re.match(r"([0-9]{1,9}) sec", pairs.get("MinJobAge", ""), re.ASCII)
     return Settings(
         cluster=cluster,
         version=read_version(pairs.get("SLURM_VERSION", "")),
@@ -236,6 +237,7 @@ def read_config(text: str) -> Settings:
         tracks_gpus="gres/gpu" in pairs.get("AccountingStorageTRES", ""),
         slurm_user=user.group(1) if user else None,
         slurm_uid=int(user.group(2)) if user else None,
+        min_job_age_s=float(age.group(1)) if age else 300.0,
     )
 
 

@@ -20,7 +20,7 @@ from tests.cluster.job_python import torch_of_jobs
 
 __all__ = ["main"]
 
-SCRATCH = Path(os.environ.get("NCCL_SLURM_DEMO_SCRATCH", "/var/tmp/nccl-slurm-demo"))
+SCRATCH = Path(os.environ.get("NCCL_SLURM_DEMO_SCRATCH", "/var/tmp/nccl-slurm-demo")).absolute()
 NODES, RANKS_A_NODE = 2, 2  # importing torch takes a core 3 s a rank
 CULPRIT = 2
 
@@ -37,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if chosen.stop:
             cluster.stop()
+            say(f"nothing of the demo in {SCRATCH} runs any more")
         else:
             torch = None if chosen.without_torch else torch_of_jobs(Path(sys.executable))
             if chosen.with_torch and torch is None:
@@ -112,10 +113,10 @@ def tell_how(cluster: Cluster, job: str) -> None:
         f"""\
 Still running. To look around, in a root shell:
   export SLURM_CONF={cluster.conf} NCCL_SLURM_CONFIG={cluster.daemon_config}
-  sinfo; sacct -X -o jobid,state,comment%80
+  sinfo; sacct -X -o jobid,state,comment%120
   {bin_folder}/nccl-slurm report {job} --ranks
 To stop it:
-  cd {CHECKOUT} && {sys.executable} -m tests.cluster.demo --stop""",
+  cd {CHECKOUT} && NCCL_SLURM_DEMO_SCRATCH={SCRATCH} {sys.executable} -m tests.cluster.demo --stop""",
         flush=True,
     )
 

@@ -199,9 +199,31 @@ def test_a_kill_between_verdict_and_comment_doubles_nothing(lab: Lab) -> None:
     lab.restart()
     lab.run(90)
     lab.restart()
-    lab.run(90)
+    lab.run(400, step=5)
     assert lab.comment(job).count("[nccl-slurm:") == 1
     assert lab.store.comment_counts() == {"verified": 1}
+
+
+def test_a_comment_that_slurmctld_overwrites_after_a_restart_is_written_again(lab: Lab) -> None:
+    job = end_badly(lab, "n1")
+    lab.record(job, "n1")
+    lab.run(100)
+    lab.slurm._records[-1].comment = "mine"  # what a restarted slurmctld sends again is the comment of the submission
+    lab.run(400, step=5)
+    assert lab.comment(job).startswith("mine [nccl-slurm: ")
+
+
+def test_what_ended_before_the_first_start_and_was_not_captured_is_left_alone(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    captured, foreign = lab.slurm.submit("n1", comment="mine"), lab.slurm.submit("n2", comment="mine")
+    for one in (captured, foreign):
+        lab.slurm.end(one, "FAILED", **FAILED)
+    lab.record(captured, "n1")
+    lab.clock.sleep(30)
+    lab.store.set_value("born", int(lab.clock.now()))
+    lab.run(90)
+    assert "report" in lab.comment(captured) and lab.comment(foreign) == "mine"
+    lab.store.close()
 
 
 def test_not_while_the_end_record_is_queued(lab: Lab) -> None:

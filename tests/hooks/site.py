@@ -47,7 +47,8 @@ class Site:
             target = self.folder / hook
             target.parent.mkdir(exist_ok=True)
             text = (CHECKOUT / "slurm" / hook).read_text(encoding="utf-8")
-            target.write_text(re.sub(r"(?m)^NCCL_SLURM_CONF=.*$", f"NCCL_SLURM_CONF={self.conf}", text))
+            text = re.sub(r"(?m)^NCCL_SLURM_CONF=.*$", f"NCCL_SLURM_CONF={self.conf}", text)
+            target.write_text(text.replace("/var/spool/nccl-slurm", f"{self.folder}/default-spool"))
             target.chmod(0o755)
         self._make_traps()
         self.worker_writes(f'echo "$@" >>{self.folder}/worker.log')
