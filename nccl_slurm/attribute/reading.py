@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nccl_slurm.model import Fact
@@ -17,6 +17,7 @@ __all__ = [
     "missing_in_store",
     "number",
     "numbers",
+    "task_numbers",
     "tells_only_an_exit",
     "told_idle",
     "waited_since",
@@ -43,6 +44,8 @@ ENDED_BY_NODE_FAILURE = frozenset({"slurm.cancelled-node-failure"})
 #: Failures to launch that name the node themselves.
 LAUNCH_ON_NODE = frozenset({"slurm.launch-failed"})
 END_OF_RUN = frozenset({"slurm.cancelled"})
+#: What task_prolog wrote of one task.
+TASK = "slurm.task"
 #: srun begins to end all tasks of a step; a task killed after that is no lead.
 STEP_ENDING = frozenset({"slurm.ending", "slurm.task-exit", "slurm.task-oom", "slurm.cancelled"})
 #: The printing node's own adapter failed: no peer can bring that about.
@@ -101,6 +104,12 @@ def waited_since(fact: Fact) -> float | None:
     """When the wait began that this fact reports, seconds since 1970."""
     ran = number(fact.data, "ran_ms")
     return None if fact.time is None or ran is None else fact.time - ran / 1000
+
+
+def task_numbers(facts: Iterable[Fact]) -> frozenset[int]:
+    """Task numbers of the steps that task_prolog saw; a batch script is a task of no step."""
+    started = (fact for fact in facts if fact.kind == TASK and str(fact.data.get("step", "")).isdecimal())
+    return frozenset(n for fact in started if (n := number(fact.data, "procid")) is not None)
 
 
 def number(data: Mapping[str, Any], *keys: str) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cached_property
 
 from nccl_slurm.attribute import reading
@@ -36,6 +37,8 @@ class Scene:
         self.table = {rank.rank: rank for rank in evidence.ranks}
         told = evidence.world_size
         self.world = told if told is not None and 0 < told <= WORLD_MAX else self._world_of_agents()
+        if self.tasks_are_ranks:
+            self.facts = tuple(_by_its_task(fact) for fact in evidence.facts)
 
     # --- who there is
 
@@ -101,7 +104,8 @@ class Scene:
             return None
         if rank in self.table and self.table[rank].host:
             return self.node(self.table[rank].host)
-        hosts = {fact.host for fact in self.said[rank] if fact.host} if rank in self.said else set()
+        words = [*self.said.get(rank, ()), *(self.by_task.get(rank, ()) if self.tasks_are_ranks else ())]
+        hosts = {fact.host for fact in words if fact.host}
         return self.node(hosts.pop()) if len(hosts) == 1 else None
 
     def culprit(self, rank: int, why: str, facts: Iterable[str]) -> Culprit:
@@ -208,9 +212,14 @@ class Scene:
 
     @cached_property
     def tasks_are_ranks(self) -> bool:
-        """One rank a task: no torchrun between srun and the ranks, and no task number beyond the world size."""
-        torchrun = any(fact.producer == "elastic" for fact in self.facts)
-        return bool(self.by_task) and not torchrun and (self.world is None or max(self.by_task) + 1 == self.world)
+        """One rank a task: no torchrun between srun and the ranks, as many tasks as ranks, and no line that says
+        otherwise (``srun -l`` labels with another rank behind them)."""
+        facts = self.evidence.facts
+        labelled = [(fact, task) for fact in facts if (task := reading.number(fact.data, "task")) is not None]
+        tasks = set(self.by_task) | {task for _, task in labelled} | reading.task_numbers(facts)
+        torchrun = any(fact.producer == "elastic" for fact in facts)
+        agree = all(fact.rank in (None, task) for fact, task in labelled)
+        return bool(tasks) and agree and not torchrun and (self.world is None or max(tasks) + 1 == self.world)
 
     def _task_exit(self, fact: Fact) -> int:
         """srun's words for a task: an exit code, or a signal's name. Killed while the step was ended already: -15."""
@@ -268,6 +277,11 @@ class Scene:
     def _forced(self, pid: int | None) -> bool:
         """An agent that had to use SIGKILL; where the rank's pid is unknown any forced kill may have been this one."""
         return bool(self.forced_pids) if pid is None else pid in self.forced_pids
+
+
+def _by_its_task(fact: Fact) -> Fact:
+    task = reading.number(fact.data, "task")
+    return fact if task is None or fact.rank is not None else replace(fact, rank=task)
 
 
 def _left_trace(rank: Rank) -> bool:

@@ -64,6 +64,15 @@ def test_a_rank_that_its_own_count_shows_waiting_is_no_culprit_whatever_it_raise
     assert (verdict.failure_class, culprits(verdict), suspects(verdict)) == ("collective-missing-rank", [], [2])
 
 
+def test_labels_of_srun_are_ranks_where_each_task_is_one() -> None:
+    word = replace(exception(None), data={"type": "ValueError", "task": 3})
+    ended = replace(task_exit("n2", "3", "Exited with exit code 1", 51, exitcode=1), host="n2")
+    found = attribute(evidence([word, ended], [], world=4, job=job(), nodes=nodes()))
+    assert [(one.rank, one.host) for one in (*found.culprits, *found.suspects)] == [(3, "n2")]
+    under_torchrun = attribute(evidence([word, ended, agent_saw(1, 0)], [], world=4, job=job(), nodes=nodes()))
+    assert not under_torchrun.culprits
+
+
 def test_nothing_at_all_names_nobody() -> None:
     verdict = attribute(Evidence())
     assert (verdict.failure_class, verdict.confidence) == ("unknown", "possible")
