@@ -70,7 +70,8 @@ def node_failed(scene: Scene) -> Finding | None:
         facts += [fact for fact in scene.facts if fact.kind in reading.ENDED_BY_NODE_FAILURE]
     if not failed and state != "NODE_FAIL":
         return None if scene.job or not facts else _nameless(facts)
-    proven = bool(failed) and (state in (None, "NODE_FAIL") or not _own_causes_elsewhere(scene, failed))
+    live = state in (None, "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED")
+    proven = bool(failed) and (state == "NODE_FAIL" or live) and not (live and _own_causes_elsewhere(scene, failed))
     named = [Culprit("Slurm saw this node fail during the run", host=name, evidence=cite(facts)) for name in failed]
     return Finding(
         rule="machine.node-failed",
@@ -188,8 +189,8 @@ def _nameless(facts: Sequence[Fact]) -> Finding:
 
 def _killed_ranks(scene: Scene, kills: Sequence[Fact]) -> list[int]:
     """Ranks whose process the kernel names; else srun's task; else the one rank that SIGKILL ended on that host."""
-    pids = {pid for pid in (reading.number(fact.data, "pid") for fact in kills) if pid is not None}
-    by_pid = [rank for rank, row in scene.table.items() if row.pid in pids and row.pid is not None]
+    killed_pids = {(scene.node(fact.host), reading.number(fact.data, "pid")) for fact in kills}
+    by_pid = [r for r, row in scene.table.items() if row.pid is not None and (scene.host(r), row.pid) in killed_pids]
     if by_pid:
         return by_pid
     if scene.tasks_are_ranks:

@@ -219,7 +219,14 @@ class Scene:
         tasks = set(self.by_task) | {task for _, task in labelled} | reading.task_numbers(facts)
         torchrun = any(fact.producer == "elastic" for fact in facts)
         agree = all(fact.rank in (None, task) for fact, task in labelled)
-        return bool(tasks) and agree and not torchrun and (self.world is None or max(tasks) + 1 == self.world)
+        if not tasks or not agree or torchrun:
+            return False
+        return self._one_step if self.world is None else max(tasks) + 1 == self.world
+
+    @cached_property
+    def _one_step(self) -> bool:
+        """Task 1 of a step that prepared data is not rank 1 of the one that trains."""
+        return self.job is None or sum(step.id.rpartition(".")[2].isdecimal() for step in self.job.steps) <= 1
 
     def _task_exit(self, fact: Fact) -> int:
         """srun's words for a task: an exit code, or a signal's name. Killed while the step was ended already: -15."""

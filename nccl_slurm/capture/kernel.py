@@ -77,14 +77,22 @@ def _has_kernel_log(argv: list[str], boot_id: str | None) -> bool:
 
 
 def _short_unix(text: str) -> list[KernelLine]:
-    """``1795956000.123456 host kernel: text``; a line of another form continues the one before."""
+    """``1795956000.123456 host kernel: text``; a line of another form continues the one before.
+
+    The driver's messages of several lines stay several; in all others a line break may be part of a name that a user
+    chose, and must not begin a message of its own.
+    """
     lines: list[KernelLine] = []
     for line in text.split("\n"):
         match = _SHORT_UNIX.match(line)
         if match:
             lines.append((float(match.group(1)), match.group(2)))
         elif lines and line.strip():
-            lines.append((lines[-1][0], line.strip()))
+            stamp, text_before = lines[-1]
+            if text_before.startswith("NVRM: ") and "]: segfault" not in text_before:
+                lines.append((stamp, line.strip()))
+            else:
+                lines[-1] = (stamp, f"{text_before} {line.strip()}")
     return lines
 
 

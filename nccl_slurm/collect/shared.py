@@ -49,7 +49,7 @@ class Inbox:
         """Names in ``new/``, oldest name first. Raises InputError where the folder is absent or others may write it."""
         folder = self._open_folder("new")
         try:
-            return sorted(os.listdir(folder))
+            return sorted(name for name in os.listdir(folder) if not name.startswith("."))  # .nfs…: NFS's own
         finally:
             os.close(folder)
 

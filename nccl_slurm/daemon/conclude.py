@@ -70,7 +70,10 @@ class Conclusions:
     def conclude(self, run: RunRow, read: Parsed) -> None:
         """The last word on a run, until a late record comes. ``read`` is what its own output says now."""
         if _went_well(run):
-            self._finish(run, went_well(self._parts(run, Parsed())))
+            well = went_well(self._parts(run, Parsed()))
+            self._finish(run, well)
+            if self.store.comment_of(*key_of(run)):  # a live verdict that the end did not bear out
+                self._queue(run, well)
             return
         found = diagnose(self._parts(run, self._kept(run, read)), "final", run_in_comment=self._number_if_old(run))
         scope = self.config.scope_of(run.partition)

@@ -63,8 +63,10 @@ def had_gpus(records: Sequence[RecordRow]) -> bool:
 def went_well(parts: Parts) -> Diagnosis:
     """A run that is recorded only: its report says that nothing was looked for."""
     evidence = evidence_of(parts)
-    verdict = Verdict("benign", "proven", "the job ended as it should; nothing was looked for", "none")
-    return Diagnosis(evidence, build(evidence, verdict, (), "final"), None)
+    how = "ended as it should" if parts.job.state == "COMPLETED" else f"was {(parts.job.state or 'ended').lower()}"
+    verdict = Verdict("benign", "proven", f"The job {how}; nothing was looked for.", "none")
+    report = build(evidence, verdict, (), "final")
+    return Diagnosis(evidence, report, comment(report))
 
 
 def evidence_of(parts: Parts) -> Evidence:

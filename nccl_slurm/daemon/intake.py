@@ -106,13 +106,19 @@ class RecordIntake:
     def _run(self, incoming: Incoming) -> RunRow | None:
         """None: not known yet, look again. RecordError where Slurm knows no such job after ten minutes."""
         raw_id = incoming.record["job_id"]
-        run = run_of_record(self._store.runs_of_raw(self._cluster, raw_id), incoming.folder_time)
+        run = self._match(incoming)
         if run is None and self._first_look(incoming.name):
             self._learn(raw_id)
-            run = run_of_record(self._store.runs_of_raw(self._cluster, raw_id), incoming.folder_time)
+            run = self._match(incoming)
         if run is None and self._clock.now() - self._waiting[incoming.name] > UNKNOWN_JOB_S:
             raise RecordError(f"Slurm knows no run of job {raw_id} at that time")
         return run
+
+    def _match(self, incoming: Incoming) -> RunRow | None:
+        """By time; a node whose clock is off is still told where the job had it in one run only."""
+        runs = self._store.runs_of_raw(self._cluster, incoming.record["job_id"])
+        of_node = [run for run in runs if incoming.record["node"] in run.nodes]
+        return run_of_record(runs, incoming.folder_time) or (of_node[0] if len(of_node) == 1 else None)
 
     def _first_look(self, name: str) -> bool:
         """Slurm is asked at the first look and then every 30 s."""
@@ -121,5 +127,8 @@ class RecordIntake:
         return int(now - since) % 30 == 0
 
     def _refuse(self, name: str, why: str) -> None:
-        self._inbox.quarantine(name)
+        try:
+            self._inbox.quarantine(name)
+        except (InputError, OSError) as error:  # one name must not hold up those behind it
+            why = f"{why}; and it stays, since {error}"
         self._store.note("quarantine", f"{name}: {why}", self._clock.now())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import pwd
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import nccl_slurm
+from nccl_slurm.capture.command import run
 from nccl_slurm.model import Fact, Gap, Parsed, Rank
 
 __all__ = ["OutputReader", "parsed_from_json"]
@@ -40,9 +40,7 @@ class OutputReader:
             return parsed_from_json(self._ask(self._command(paths, uid)))
         except KeyError:
             return Parsed(gaps=(Gap("job output", f"uid {uid} is not known on this host"),))
-        except subprocess.TimeoutExpired:
-            return Parsed(gaps=(Gap("job output", f"reading took longer than {self.limit_s:.0f} s"),))
-        except (OSError, ValueError, TypeError, subprocess.CalledProcessError) as error:
+        except (OSError, ValueError, TypeError) as error:
             return Parsed(gaps=(Gap("job output", f"could not be read: {str(error)[:200]}"),))
 
     def _command(self, paths: Sequence[str], uid: int) -> list[str]:
@@ -52,20 +50,13 @@ class OutputReader:
         return [self.python, "-I", "-S", str(script), "read-user", *who, "--", *paths]
 
     def _ask(self, command: Sequence[str]) -> Any:
-        clean = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "NCCL_SLURM_PATTERNS": self.patterns}
-        with subprocess.Popen(
-            command, env=clean, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
-        ) as child:
-            try:
-                out, _ = child.communicate(timeout=self.limit_s)
-            except BaseException:
-                child.kill()
-                raise
-        if child.returncode:
-            raise subprocess.CalledProcessError(child.returncode, "read-user")
-        if len(out) > _MAX_ANSWER:
+        """`capture.command.run` leaves a child behind that can't be killed (a file system that hangs)."""
+        answer = run(command, limit_s=self.limit_s, limit_bytes=_MAX_ANSWER, env={"NCCL_SLURM_PATTERNS": self.patterns})
+        if answer.why is not None:
+            raise ValueError(answer.why)
+        if answer.cut:
             raise ValueError("the answer is too large")
-        return json.loads(out)
+        return json.loads(answer.text)
 
 
 def parsed_from_json(value: Any) -> Parsed:

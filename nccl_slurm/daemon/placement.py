@@ -14,7 +14,8 @@ __all__ = ["LIVE_LIMIT", "Placement", "place", "survives"]
 #: scontrol's limit for a comment, in bytes; sacctmgr cuts silently at 65,535.
 LIVE_LIMIT = 1024
 ACCOUNTED_LIMIT = 65535
-_OURS = re.compile(r"\[nccl-slurm: [^\[\]]{0,300}\]", re.IGNORECASE)
+#: Ends as `report.line` ends it: a bracket that a user wrote is the user's.
+_OURS = re.compile(r"\[nccl-slurm: [^\[\]]{0,300}; report [0-9_+]{1,30}( --run [0-9]{1,9})?\]", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def survives(text: str, *, lower_cases: bool) -> bool:
 
 def _into(field: str, text: str, line: str, limit: int, why: str) -> Placement:
     # a function as replacement: the line may hold backslashes
-    merged = _OURS.sub(lambda _: line, text, count=1) if _OURS.search(text) else f"{text} {line}".lstrip()
+    merged = _OURS.sub(lambda _: line, text, count=1) if _OURS.search(text) else f"{text} {line}" if text else line
     if len(merged.encode("utf-8", "surrogateescape")) > limit:
         return Placement(None, why=f"the user's comment leaves no room below {limit} bytes")
     return Placement(field, merged, merged == text, why)

@@ -30,13 +30,14 @@ def health(node: NodeState) -> str:
 
 
 def failed_state(state: str) -> bool:
-    """Of a state as `health` writes it: Slurm itself says that the node is no good. DRAIN alone is a plan."""
+    """Of a state as `health` writes it: Slurm itself says that the node is no good. DRAIN alone is a plan, and
+    NOT_RESPONDING alone a slurmd that is being restarted: Slurm sets DOWN after SlurmdTimeout."""
     base, _, flags = state.partition("+")
-    return base in ("DOWN", "FAIL", "ERROR") or bool({"FAIL", "NOT_RESPONDING"} & set(flags.split("+")))
+    return base in ("DOWN", "FAIL", "ERROR") or "FAIL" in flags.split("+")
 
 
 def _no_good(node: NodeState) -> bool:
-    return node.failed or _recovering(node.reason)
+    return failed_state(health(node)) or _recovering(node.reason)
 
 
 def _recovering(reason: str | None) -> bool:
@@ -52,6 +53,7 @@ class NodeWatch:
         self._store = store
         self._clock = clock
         self._known = {event.node: (event.state, event.reason) for event in store.last_node_events()}
+        self._reason_at: dict[str, float | None] = {}
         self.last_completing: dict[str, float] = {}
 
     def poll(self) -> list[NodeState]:
@@ -66,6 +68,7 @@ class NodeWatch:
         failed = [node for node in changed if _no_good(node) and not self._was_failed(node.name)]
         self._store.add_node_events([self._edge(node, now) for node in changed])
         self._known.update({node.name: (health(node), node.reason) for node in changed})
+        self._reason_at.update({node.name: node.reason_at for node in changed})
         return failed
 
     def _was_failed(self, name: str) -> bool:
@@ -73,8 +76,12 @@ class NodeWatch:
         return failed_state(state) or _recovering(reason)
 
     def _edge(self, node: NodeState, now: float) -> NodeEventRow:
-        """Slurm stamps the reason with the second in which the state was set; a first look has no such edge."""
-        fresh = node.reason_at is not None and now - 86400 < node.reason_at <= now + 1 and node.name in self._known
+        """Slurm stamps a reason with the second in which it was set: that of this edge only where the stamp is new. A
+        drained node that goes down later keeps the drain's reason and stamp."""
+        before = self._reason_at.get(node.name, now if node.name not in self._known else None)
+        unchanged = before is None and self._known[node.name][1] == node.reason
+        fresh = node.reason_at is not None and node.reason_at != before and not unchanged
+        fresh = fresh and node.name in self._known and now - 86400 < (node.reason_at or 0.0) <= now + 1
         return NodeEventRow(
             node=node.name,
             time=float(node.reason_at or now) if fresh else now,
@@ -106,6 +113,8 @@ class JobWatch:
 
     def _keep(self, job: LiveJob, start: float) -> None:
         known = self._store.runs_of_raw(self._cluster, job.raw_id)
+        if job.state == "COMPLETING" and (known or job.restarts):
+            return  # while a requeued job ends, squeue's start moves each second: that is no new run
         number = run_number(known, start)
         before = next((run for run in known if run.run == number), None)
         row = alike(

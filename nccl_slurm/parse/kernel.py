@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Iterable
 
 from nccl_slurm.model import Fact
 from nccl_slurm.parse.finding import Finding, find, host_name
 from nccl_slurm.parse.patterns import Rows, load_rows
 
-__all__ = ["Pending", "kernel_facts"]
+__all__ = ["Pending", "kernel_facts", "spoken_by_the_kernel"]
 
 TEXT_LIMIT = 1000
 #: The kernel's clock against the wall clock drifts by about this much over weeks of uptime.
 UNCERTAINTY_S = 1.0
 _NAMED, _LOST = "kernel.gpu-named", "kernel.gpu-lost"
+#: The kernel's words about a faulting program hold its name and a file's name, which any user chooses: one called
+#: ``NVRM: Xid (PCI:…): 79`` must not become an Xid. Such lines begin with the program's name and pid.
+_OF_A_PROGRAM = re.compile(
+    r"^(?:traps: )?.{0,32}\[\d+\](?::| ).{0,40}(?:segfault|trap |protection|fault|bad |potentially)"
+)
+#: Who speaks of GPUs and their links in the kernel log.
+_GPU_DRIVERS = ("NVRM: ", "nvidia", "NVSwitch", "[drm")
 
 
 def kernel_facts(lines: Iterable[tuple[float | None, str]], host: str, rows: Rows | None = None) -> list[Fact]:
@@ -26,12 +34,19 @@ def kernel_facts(lines: Iterable[tuple[float | None, str]], host: str, rows: Row
     found = []
     for number, (seconds, text) in enumerate(lines, start=1):
         finding = find(text, rows)
-        if finding is None or finding.producer != "kernel":
+        if finding is None or finding.producer != "kernel" or not spoken_by_the_kernel(text, finding.hint):
             continue
         finding = pending.join(finding)
         if finding is not None:
             found.append(_fact(finding, number, seconds, text, host))
     return found
+
+
+def spoken_by_the_kernel(text: str, hint: str | None) -> bool:
+    """Not quoted from a user's choice; what speaks of GPUs stands at the start of its message."""
+    if _OF_A_PROGRAM.match(text):
+        return False
+    return not (hint or "").startswith(("gpu-", "nvlink")) or text.lstrip().startswith(_GPU_DRIVERS)
 
 
 class Pending:

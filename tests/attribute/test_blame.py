@@ -73,6 +73,22 @@ def test_labels_of_srun_are_ranks_where_each_task_is_one() -> None:
     assert not under_torchrun.culprits
 
 
+def test_a_killed_pid_is_a_rank_of_its_own_host_only() -> None:
+    rows = [Rank(0, host="n1", pid=4000), Rank(1, host="n2", pid=5000)]
+    killed = Fact(
+        "kernel.oom",
+        "Out of memory: Killed process 5000",
+        "kernel",
+        "cause",
+        "root",
+        "host-oom",
+        host="n1",
+        data={"pid": 5000},
+    )
+    found = attribute(evidence([killed], rows, world=2, job=job("OUT_OF_MEMORY"), nodes=nodes()))
+    assert 1 not in {one.rank for one in (*found.culprits, *found.suspects)}
+
+
 def test_nothing_at_all_names_nobody() -> None:
     verdict = attribute(Evidence())
     assert (verdict.failure_class, verdict.confidence) == ("unknown", "possible")

@@ -43,7 +43,21 @@ def test_a_line_of_another_form_continues_the_one_before(tmp_path: Path) -> None
     log = tmp_path / "kernel.log"
     log.write_text("no stamp yet\n1700000010 n1 kernel: one\n   two\n\n1700000011 n1 kernel: three\n")
     found = kernel.kernel_lines(Conf(kernel_log=str(log)), 1700000000.0, 1700000050.0, None, [])
-    assert found == [(1700000010.0, "one"), (1700000010.0, "two"), (1700000011.0, "three")]
+    assert found == [(1700000010.0, "one two"), (1700000011.0, "three")]
+
+
+def test_only_the_drivers_own_messages_have_several_lines(tmp_path: Path) -> None:
+    """A line break in the name of a user's file must not begin a message of its own."""
+    log = tmp_path / "kernel.log"
+    log.write_text(
+        "1700000010 n1 kernel: NVRM: The NVIDIA GPU 0000:b3:00.0\n  NVRM: fallen off the bus\n"
+        "1700000011 n1 kernel: NVRM: a[7]: segfault at 0 ip 1 sp 2 error 6 in x\n  NVRM: Xid (PCI:0000:a1:00): 79\n"
+    )
+    found = kernel.kernel_lines(Conf(kernel_log=str(log)), 1700000000.0, 1700000050.0, None, [])
+    assert [text for _, text in found][1:] == [
+        "NVRM: fallen off the bus",
+        "NVRM: a[7]: segfault at 0 ip 1 sp 2 error 6 in x NVRM: Xid (PCI:0000:a1:00): 79",
+    ]
 
 
 def test_a_missing_file_is_a_gap(tmp_path: Path) -> None:

@@ -267,6 +267,70 @@ def test_a_node_that_fails_under_a_running_job_is_told_at_once(lab: Lab, state: 
     assert live.comment.startswith("mine [nccl-slurm: n2 ")
 
 
+def test_a_slurmd_that_is_restarted_is_no_failed_node(lab: Lab) -> None:
+    job = lab.slurm.submit("n[1-2]", comment="mine")
+    lab.run(40)
+    lab.slurm.set_node("n2", "MIXED*")
+    lab.run(40)
+    lab.slurm.set_node("n2", "MIXED")
+    lab.slurm.end(job)
+    for node in ("n1", "n2"):
+        lab.record(job, node, at=lab.clock.now() - 70)
+    lab.run(90)
+    assert lab.comment(job) == "mine"
+
+
+def test_a_live_verdict_that_the_end_does_not_bear_out_is_taken_back(lab: Lab) -> None:
+    job = lab.slurm.submit("n[1-2]", comment="mine")
+    lab.run(40)
+    lab.slurm.set_node("n2", "DOWN", "admin", "root")
+    lab.run(40)
+    lab.slurm.set_node("n2", "MIXED")
+    lab.slurm.end(job)
+    lab.run(200)
+    assert lab.comment(job) == f"mine [nccl-slurm: no failure seen (benign); report {job}]"
+
+
+def test_a_requeued_job_that_takes_its_time_to_end_makes_no_runs_of_it(lab: Lab) -> None:
+    job = lab.slurm.submit("n1")
+    lab.run(12)
+    for second in range(10):
+        lab.slurm.change(job, state="COMPLETING", start=lab.clock.now() + second, restarts=1)
+        lab.run(12)
+    assert [run.run for run in lab.store.runs_of_raw("c", job)] == [1]
+
+
+def test_an_old_drain_reason_does_not_date_a_later_failure_back(lab: Lab) -> None:
+    lab.run(40)
+    job = end_badly(lab, "n[1-2]")
+    lab.slurm.set_node("n2", "MIXED+DRAIN", "maintenance")
+    lab.run(70)
+    before = lab.clock.now()
+    stamp = next(node.reason_at for node in lab.slurm.nodes() if node.name == "n2")
+    lab.slurm.set_node("n2", "DOWN+DRAIN", "maintenance")
+    lab.slurm._nodes["n2"] = dataclasses.replace(lab.slurm._nodes["n2"], reason_at=stamp)
+    lab.run(40)
+    assert [event.time >= before for event in lab.store.node_events(["n2"]) if "DOWN" in event.state] == [True]
+    assert lab.verdict(job) is not None
+
+
+def test_a_node_whose_clock_is_off_is_still_told(lab: Lab) -> None:
+    job = end_badly(lab, "n1")
+    lab.record(job, "n1", at=lab.clock.now() - 5000)
+    lab.run(3)
+    assert "report" in lab.comment(job)
+
+
+def test_a_name_that_can_not_be_moved_away_holds_up_nobody(lab: Lab) -> None:
+    (lab.shared / "quarantine").rmdir()
+    (lab.shared / "new" / "0rubbish").touch()
+    (lab.shared / "new" / ".nfs0001").touch()
+    job = end_badly(lab, "n1")
+    lab.record(job, "n1")
+    lab.run(3)
+    assert "report" in lab.comment(job)
+
+
 def test_a_drain_under_a_running_job_is_nobodys_fault(lab: Lab) -> None:
     job = lab.slurm.submit("n[1-2]")
     lab.run(40)
