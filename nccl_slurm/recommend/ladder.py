@@ -36,10 +36,11 @@ def recommend(verdict: Verdict, evidence: Evidence) -> tuple[Recommendation, ...
     nodes = _targets(verdict, evidence)
     if nodes:
         return tuple(_for_node(verdict, evidence, name, people) for name, people in sorted(nodes.items()))
-    if verdict.action not in _OWNER:
+    action = "investigate" if verdict.action in ("reboot", "replace") else verdict.action
+    if action not in _OWNER:
         return ()
     evidence_ids = _ids(verdict.culprits) or _ids(verdict.suspects)
-    return (Recommendation(None, verdict.action, "ladder.owner", 1, _OWNER[verdict.action], evidence_ids),)
+    return (Recommendation(None, action, "ladder.owner", 1, _OWNER[action], evidence_ids),)
 
 
 def _targets(verdict: Verdict, evidence: Evidence) -> dict[str, list[Culprit]]:
@@ -51,9 +52,20 @@ def _targets(verdict: Verdict, evidence: Evidence) -> dict[str, list[Culprit]]:
     targets: dict[str, list[Culprit]] = {}
     for person in people:
         in_run = person.host in known or evidence.job is None  # logs alone know no node list
-        if person.host and in_run and NODE_NAME.match(person.host):
+        if person.host and in_run and NODE_NAME.match(person.host) and _placed(evidence, person):
             targets.setdefault(person.host, []).append(person)
     return targets
+
+
+def _placed(evidence: Evidence, person: Culprit) -> bool:
+    """The host is not just what a job printed: Slurm saw the node fail, root speaks of it, or the words were read in
+    that node's own record. Logs without a job know no better."""
+    if evidence.job is None or evidence.job.failed_node == person.host:
+        return True
+    if any(node.name == person.host and node.failed_in_run for node in evidence.nodes):
+        return True
+    cited = [fact for fact in evidence.facts if fact.id in set(person.evidence) and fact.host == person.host]
+    return any(fact.trust == "root" or (fact.file or "").startswith(f"{person.host}/") for fact in cited)
 
 
 def _for_node(verdict: Verdict, evidence: Evidence, name: str, people: Sequence[Culprit]) -> Recommendation:

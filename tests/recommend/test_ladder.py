@@ -45,8 +45,10 @@ def test_a_node_that_was_not_looked_at_counts_as_controller() -> None:
 
 
 def test_what_a_job_prints_earns_a_look_at_most() -> None:
-    (item,) = items(evidence([cuda(1, "gpu-hw-ecc", "uncorrectable ECC error"), peer_closed(0)], table(2), world=2))
-    assert (item.target, item.action) == ("n2", "investigate")
+    for read_in, target in (("n2/rank1.log", "n2"), ("slurm-42.out", None)):
+        word = cuda(1, "gpu-hw-ecc", "uncorrectable ECC error", host="n2", file=read_in)
+        (item,) = items(evidence([word, peer_closed(0)], table(2), world=2))
+        assert (item.target, item.action) == (target, "investigate")
 
 
 def test_reboot_asked_for_without_roots_facts_becomes_a_look() -> None:
