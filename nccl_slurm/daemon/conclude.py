@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 TURN_S = 5.0
 #: Outputs read at the same time. One takes 0.25 s of a core, most of it for starting Python and compiling the patterns.
 AT_ONCE = 4
+AT_A_TIME = 200
 
 
 @dataclass
@@ -40,6 +41,7 @@ class Conclusions:
     clock: Clock
     reader: OutputReader
     controllers: Sequence[str] = ()
+    unpublished: set[tuple[str, int, int]] = field(default_factory=set)
 
     def settling(self) -> list[RunRow]:
         return [run for run in self.store.open_runs() if run.status == "settling"]
@@ -120,11 +122,13 @@ class Conclusions:
         if run.uid is None:
             return Parsed(gaps=(Gap("job output", "Slurm told no user"),))
         paths = list(dict.fromkeys(p for p in (run.stdout, run.stderr, *run.log_paths) if p))
-        return self.reader.read(paths, run.uid)
+        return self.reader.read(paths, run.uid, run.start or 0.0)
 
     def _kept(self, run: RunRow, read: Parsed) -> Parsed:
         """What was read last time stands in where the output is gone or can't be read any more."""
         if read.facts or read.ranks:
+            if self.store.shares_output(run):
+                read = _without_ranks(read)
             self.store.save_output(*key_of(run), _as_json(read))
             return read
         kept = self.store.output(*key_of(run))
@@ -137,12 +141,24 @@ class Conclusions:
 
     def _keep(self, run: RunRow, found: Diagnosis) -> None:
         self.store.save_report(*key_of(run), found.report, self.clock.now())
-        if not self.config.paths.shared or run.uid is None:
-            return
+        if self.config.paths.shared and run.uid is not None:
+            self._publish(run, found.report, run.uid)
+
+    def _publish(self, run: RunRow, report: Mapping[str, Any], uid: int) -> None:
         folder = os.path.join(self.config.paths.shared, "reports")
-        why = publish(folder, found.report, run.uid, newest=self._number_if_old(run) is None)
-        if why is not None:
-            self.store.note("publish", why, self.clock.now())
+        why = publish(folder, report, uid, newest=self._number_if_old(run) is None)
+        if why is None:
+            self.unpublished.discard(key_of(run))
+            return
+        self.unpublished.add(key_of(run))
+        self.store.note("publish", why, self.clock.now())
+
+    def publish_again(self) -> None:
+        """The shared folder was away when these reports were made."""
+        for key in sorted(self.unpublished)[:AT_A_TIME]:
+            run, kept = self.store.run(*key), self.store.report(*key)
+            if run is not None and kept is not None and run.uid is not None:
+                self._publish(run, kept.report, run.uid)
 
     def _number_if_old(self, run: RunRow) -> int | None:
         newest = max((other.run for other in self.store.runs_of_raw(run.cluster, run.raw_id)), default=run.run)
@@ -157,6 +173,13 @@ class Conclusions:
 def _went_well(run: RunRow) -> bool:
     """By its end, not by its stored disposition: a failed run that was out of scope is stored as recorded too."""
     return disposition(run.as_job())[0] == "record"
+
+
+def _without_ranks(read: Parsed) -> Parsed:
+    """Several jobs or array tasks wrote into one file: whose rank 3 it is can't be told."""
+    facts = [replace(fact, rank=None, data={k: v for k, v in fact.data.items() if k != "task"}) for fact in read.facts]
+    gap = Gap("job output", "other jobs write into the same file: its rank numbers are not used")
+    return replace(read, facts=facts, ranks=(), gaps=[*read.gaps, gap], world_size=None)
 
 
 def _as_json(parsed: Parsed) -> dict[str, Any]:

@@ -33,6 +33,7 @@ OVERLAP_S = 3600.0
 LOOK_BACK_EVERY_S = 600.0
 CONTROLLERS_EVERY_S = 600.0
 HEARTBEAT_EVERY_S = 30.0
+PUBLISH_EVERY_S = 60.0
 #: Nodes are asked more often while a run waits for their records.
 SETTLING_POLL_S = 5.0
 #: What waits in the store for its time is looked at so often: a query costs 2 ms, and half a second is a tick.
@@ -106,6 +107,7 @@ class Daemon:
             Duty("records", 0.0, self._poll_records),
             Duty("verdicts", IDLE_S, self._settle, on_write=True),
             Duty("comments", IDLE_S, self._comments.tick, on_write=True),
+            Duty("publish", PUBLISH_EVERY_S, self._conclusions.publish_again),
             Duty("heartbeat", HEARTBEAT_EVERY_S, self._heartbeat),
         ]
 

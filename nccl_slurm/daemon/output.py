@@ -18,9 +18,11 @@ import nccl_slurm
 from nccl_slurm.capture.command import run
 from nccl_slurm.model import Fact, Gap, Parsed, Rank
 
-__all__ = ["OutputReader", "parsed_from_json"]
+__all__ = ["OutputReader", "of_this_run", "parsed_from_json"]
 
 #: The child's answer is cut off here; its own caps on facts keep it far below.
+#: Clocks of nodes and controller, and of file servers, differ.
+SLACK_S = 60.0
 _MAX_ANSWER = 64 * 1024 * 1024
 
 
@@ -32,12 +34,12 @@ class OutputReader:
     limit_s: float
     python: str = sys.executable
 
-    def read(self, paths: Sequence[str], uid: int) -> Parsed:
-        """Never raises: what could not be read is a gap."""
+    def read(self, paths: Sequence[str], uid: int, since: float) -> Parsed:
+        """What belongs to a run that began at ``since``. Never raises: what could not be read is a gap."""
         if not paths:
             return Parsed(gaps=(Gap("job output", "Slurm told no path of it"),))
         try:
-            return parsed_from_json(self._ask(self._command(paths, uid)))
+            return parsed_from_json(of_this_run(self._ask(self._command(paths, uid)), since - SLACK_S))
         except KeyError:
             return Parsed(gaps=(Gap("job output", f"uid {uid} is not known on this host"),))
         except (OSError, ValueError, TypeError) as error:
@@ -57,6 +59,22 @@ class OutputReader:
         if answer.cut:
             raise ValueError("the answer is too large")
         return json.loads(answer.text)
+
+
+def of_this_run(answer: Any, since: float) -> Any:
+    """Without files that nobody wrote to since then, and without lines stamped before: log folders are used again, and
+    files are appended to, so they hold the words of earlier runs and other jobs."""
+    old = {one["path"] for one in answer.get("files", ()) if one["mtime"] < since}
+    facts = [fact for fact in answer["facts"] if fact["file"] not in old and not _stamped_before(fact, since)]
+    ranks = [rank for rank in answer["ranks"] if not rank["files"] or not old.issuperset(rank["files"])]
+    gaps = [{"source": path[:200], "why": "older than this run; not read for it"} for path in sorted(old)[:20]]
+    if len(facts) < len(answer["facts"]):
+        gaps.append({"source": "job output", "why": "lines from before this run are left out"})
+    return {**answer, "facts": facts, "ranks": ranks, "gaps": [*answer["gaps"], *gaps]}
+
+
+def _stamped_before(fact: Any, since: float) -> bool:
+    return fact["time"] is not None and fact["time"] + (fact["uncertainty_s"] or 0.0) < since
 
 
 def parsed_from_json(value: Any) -> Parsed:

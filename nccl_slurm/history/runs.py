@@ -19,6 +19,8 @@ __all__ = ["Runs", "of_run"]
 
 #: States of runs that did not fail, as far as Slurm knows.
 _WELL = ("COMPLETED", "PREEMPTED", "REQUEUED")
+#: Log files are named anew at least so often; the index on start keeps the search short.
+_NEAR_S = 30 * 86400.0
 _LISTS = ("nodes", "steps", "log_paths")
 
 
@@ -53,6 +55,15 @@ class Runs(Database):
     def open_runs(self) -> tuple[RunRow, ...]:
         """Runs that are not final, oldest first."""
         return self._runs(runs.c.status != "final")
+
+    def shares_output(self, run: RunRow) -> bool:
+        """Another job (or task of the array) has the same stdout file. Runs of one job truncate it when they begin."""
+        if run.stdout is None:
+            return False
+        near = runs.c.start.between((run.start or 0.0) - _NEAR_S, (run.start or 0.0) + _NEAR_S)
+        same = select(runs.c.raw_id).where(near, runs.c.stdout == run.stdout, runs.c.raw_id != run.raw_id).limit(1)
+        with self._reading() as connection:
+            return connection.scalar(same) is not None
 
     def list_runs(
         self,

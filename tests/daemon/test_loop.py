@@ -29,7 +29,7 @@ class Output(OutputReader):
 
     said: Parsed = Parsed()
 
-    def read(self, paths: Sequence[str], uid: int) -> Parsed:
+    def read(self, paths: Sequence[str], uid: int, since: float) -> Parsed:
         return self.said
 
 
@@ -329,6 +329,34 @@ def test_a_name_that_can_not_be_moved_away_holds_up_nobody(lab: Lab) -> None:
     lab.record(job, "n1")
     lab.run(3)
     assert "report" in lab.comment(job)
+
+
+def test_rank_numbers_of_a_file_that_jobs_share_are_not_used(lab: Lab) -> None:
+    word = Fact("cuda.oom", "CUDA out of memory", "cuda", "cause", "job", "cuda-oom", rank=2)
+    lab.output.__class__.said = Parsed(facts=(word,), world_size=4)
+    try:
+        jobs = [lab.slurm.submit("n1", stdout="/home/alice/arr.log") for _ in range(2)]
+        lab.run(12)
+        for job in jobs:
+            lab.slurm.end(job, "FAILED", **FAILED)
+            lab.record(job, "n1")
+        lab.run(40)
+    finally:
+        lab.output.__class__.said = Parsed()
+    for job in jobs:
+        found = lab.verdict(job)
+        assert found and not found["verdict"]["culprits"] and "rank 2" not in lab.comment(job)
+
+
+def test_a_report_that_could_not_be_published_is_published_later(lab: Lab) -> None:
+    reports = lab.shared / "reports"
+    reports.rename(lab.shared / "away")
+    job = end_badly(lab, "n1")
+    lab.record(job, "n1")
+    lab.run(5)
+    (lab.shared / "away").rename(reports)
+    lab.run(70)
+    assert (reports / f"{job}.json").exists()
 
 
 def test_a_drain_under_a_running_job_is_nobodys_fault(lab: Lab) -> None:
