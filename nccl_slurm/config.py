@@ -24,6 +24,7 @@ else:
 __all__ = ["DEFAULT_PATH", "SCOPES", "Config", "flat", "load", "loads"]
 
 DEFAULT_PATH = "/etc/nccl-slurm/nccl-slurm.toml"
+_MAX_CHARACTERS = 1 << 20
 #: Which ended runs are diagnosed (see docs/jobs.md): those with GPUs or NCCL/torch evidence, all, or none.
 SCOPES = ("gpu-or-evidence", "all", "none")
 
@@ -124,7 +125,8 @@ def load(path: str | None = None) -> Config:
     named = path or os.environ.get("NCCL_SLURM_CONFIG")
     where = named or DEFAULT_PATH
     try:
-        text = Path(where).read_text(encoding="utf-8")
+        with open(where, encoding="utf-8") as file:
+            text = file.read(_MAX_CHARACTERS + 1)
     except FileNotFoundError:
         if named:
             raise ConfigError(f"{where}: no such file; give --config the path of nccl-slurm.toml") from None
@@ -133,13 +135,15 @@ def load(path: str | None = None) -> Config:
         raise ConfigError(f"{where}: not UTF-8 text; save it as UTF-8") from None
     except OSError as error:
         raise ConfigError(f"{where}: {error.strerror}; make it readable for the user that runs nccl-slurm") from None
+    if len(text) > _MAX_CHARACTERS:
+        raise ConfigError(f"{where}: larger than a configuration can be; give the path of nccl-slurm.toml")
     return loads(text, where)
 
 
 def loads(text: str, source: str) -> Config:
     try:
         tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{source}: not valid TOML: {error}") from None
     config: Config = _section(Config, tree, source, "")
     _check_values(config, source)

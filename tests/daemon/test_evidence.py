@@ -27,6 +27,12 @@ def test_a_records_facts_are_its_nodes_whatever_they_claim() -> None:
     assert (found.host, found.trust, found.file, found.id) == ("ip-10-0-0-1", "job", "ip-10-0-0-1/a.log", "f1")
 
 
+def test_a_clock_that_was_off_makes_times_less_certain() -> None:
+    off = record(facts=[fact(time=100.0, uncertainty_s=1.0).to_json()])
+    off["clock"] = {"source": "chronyc", "offset_s": -10.0, "synchronized": True}
+    assert put_together({"ip-10-0-0-1": off}).facts[0].uncertainty_s == 11.0
+
+
 def test_job_output_is_never_roots_word_and_its_hosts_are_the_nodes() -> None:
     said = Parsed(facts=[fact(host="ip-10-0-0-2.ec2.internal", trust="root"), fact(host="elsewhere.example")])
     hosts = [(one.host, one.trust) for one in put_together({}, said).facts]

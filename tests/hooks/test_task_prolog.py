@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -60,6 +61,12 @@ def test_writes_who_the_task_is(site: Site, run: Path) -> None:
     lines = (run / "user" / "task.0.5").read_text().splitlines()
     assert lines[:6] == ["step=0", "procid=5", "localid=1", "pid=4711", "host=n1", "gpus=2,3"]
     assert (run / "user" / "task.0.5").stat().st_uid == USER
+
+
+def test_a_fifo_in_its_place_holds_nobody_up(site: Site, run: Path) -> None:
+    os.mkfifo(run / "user" / "task.0.5")
+    os.mkfifo(site.folder / "nccl.conf")
+    assert "TORCH_FR_BUFFER_SIZE" in exports(site, {**STEP, "NCCL_CONF_FILE": str(site.folder / "nccl.conf")})
 
 
 @pytest.mark.parametrize("name", ["NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE", "NCCL_DEBUG_NEW_THING"])

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nccl_slurm.config import Config, flat, load, loads
+from nccl_slurm.errors import ConfigError
+
+SHIPPED = Path(__file__).parents[1] / "etc" / "nccl-slurm.toml"
+
+
+def test_the_shipped_file_holds_the_defaults() -> None:
+    assert dict(flat(load(str(SHIPPED)))) == dict(flat(Config()))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[daemon]\nsetle_s = 3", "daemon.setle_s: unknown key; did you mean settle_s?"),
+        ("[demon]\n", "demon: unknown key; did you mean daemon?"),
+        ("[daemon]\nsettle_s = 'x'", "daemon.settle_s: must be a number"),
+        ("[daemon]\nsettle_s = 0", "daemon.settle_s: must be above 0"),
+        ("[daemon]\nrecord_uids = [true]", "daemon.record_uids: must be a whole number"),
+        ("daemon = 1", "daemon: is a section; write [daemon]"),
+        ("[scope]\ndefault = 'al'", "scope.default: must be one of"),
+        ("[scope.partitions]\na = 'al'", "scope.partitions.a: must be one of"),
+        ("[paths]\nstate = 'here'", "paths.state: must be an absolute path"),
+        ("x =", "not valid TOML"),
+        ("a = " + "[" * 5000, "not valid TOML"),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_and_key(text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        loads(text, "f.toml")
+    assert str(raised.value).startswith("f.toml: ") and words in str(raised.value)
+
+
+def test_a_file_without_end_is_no_configuration() -> None:
+    with pytest.raises(ConfigError, match="larger"):
+        load("/dev/zero")
+
+
+def test_scope_of_a_partition() -> None:
+    config = loads("[scope]\ndefault = 'none'\n[scope.partitions]\ngpu = 'all'", "f")
+    assert (config.scope_of("gpu"), config.scope_of("cpu"), config.scope_of(None)) == ("all", "none", "none")
+
+
+def test_the_password_is_the_first_line_of_its_file(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("pass word\nmore\n")
+    assert loads(f"[store]\npassword_file = '{secret}'", "f").store_password() == "pass word"
+    assert Config().store_password() is None
+    with pytest.raises(ConfigError, match="password_file"):
+        loads(f"[store]\npassword_file = '{tmp_path}/none'", "f").store_password()
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        assert isinstance(loads(text, "f"), Config)
+    except ConfigError as error:
+        assert "\n" not in str(error) or "\n" in text
