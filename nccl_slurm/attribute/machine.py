@@ -70,7 +70,7 @@ def node_failed(scene: Scene) -> Finding | None:
         facts += [fact for fact in scene.facts if fact.kind in reading.ENDED_BY_NODE_FAILURE]
     if not failed and state != "NODE_FAIL":
         return None if scene.job or not facts else _nameless(facts)
-    live = state in (None, "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED")
+    live = state in (None, "RUNNING", "SUSPENDED", "COMPLETING")
     proven = bool(failed) and (state == "NODE_FAIL" or live) and not (live and _own_causes_elsewhere(scene, failed))
     named = [Culprit("Slurm saw this node fail during the run", host=name, evidence=cite(facts)) for name in failed]
     return Finding(
