@@ -31,14 +31,13 @@ def health(node: NodeState) -> str:
 
 
 def failed_state(state: str) -> bool:
-    """Of a state as `health` writes it: Slurm itself says that the node is no good. DRAIN alone is a plan, and
-    NOT_RESPONDING alone a slurmd that is being restarted: Slurm sets DOWN after SlurmdTimeout."""
+    """`NodeState.failed` of a stored state, as `health` writes it: Slurm sets DOWN after SlurmdTimeout."""
     base, _, flags = state.partition("+")
     return base in ("DOWN", "FAIL", "ERROR") or "FAIL" in flags.split("+")
 
 
 def _no_good(node: NodeState) -> bool:
-    return failed_state(health(node)) or _recovering(node.reason)
+    return node.failed or _recovering(node.reason)
 
 
 def _recovering(reason: str | None) -> bool:

@@ -79,8 +79,9 @@ class NodeState:
 
     @property
     def failed(self) -> bool:
-        """Slurm itself says that this node is no good now. DRAIN alone is an administrator's plan."""
-        return self.state in ("DOWN", "FAIL", "ERROR") or bool(self.flags & {"FAIL", "NOT_RESPONDING"})
+        """Slurm itself says that this node is no good now. DRAIN alone is an administrator's plan, NOT_RESPONDING alone
+        a slurmd that is being restarted."""
+        return self.state in ("DOWN", "FAIL", "ERROR") or "FAIL" in self.flags
 
 
 @dataclass(frozen=True)
