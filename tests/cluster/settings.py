@@ -155,6 +155,7 @@ def capture_conf(of: Settings, python: str) -> str:
     """Sourced by the hooks of all nodes of the one machine: what differs by node hangs on $SLURMD_NODENAME."""
     scratch, node = of.scratch, "${SLURMD_NODENAME:-controller}"
     return f"""\
+NCCL_SLURM_HOOKS={scratch}/prefix/slurm
 NCCL_SLURM_PREFIX={of.checkout}
 NCCL_SLURM_PYTHON={python}
 NCCL_SLURM_SPOOL={scratch}/spool/{node}

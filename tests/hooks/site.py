@@ -42,6 +42,7 @@ class Site:
         self.spool = self.folder / "spool"
         self.conf = self.folder / "capture.conf"
         self.prefix = self.folder / "prefix"
+        self.hooks = self.folder / "hooks"
         self.called = self.folder / "slurm-command-called"
         for hook in HOOKS:
             target = self.folder / hook
@@ -55,12 +56,13 @@ class Site:
         self.configure()
 
     def configure(self, **values: str) -> None:
-        keys = {"PREFIX": str(self.prefix), "SPOOL": str(self.spool), "EVENTS": str(self.folder / "events"), **values}
+        ours = {"HOOKS": self.hooks, "PREFIX": self.prefix, "SPOOL": self.spool, "EVENTS": self.folder / "events"}
+        keys = {**{key: str(path) for key, path in ours.items()}, **values}
         self.conf.write_text("".join(f"NCCL_SLURM_{key}='{value}'\n" for key, value in keys.items()))
         self.conf.chmod(0o644)
 
     def worker_writes(self, line: str) -> None:
-        node = self.prefix / "slurm" / "nccl-slurm-node"
+        node = self.hooks / "nccl-slurm-node"
         node.parent.mkdir(parents=True, exist_ok=True)
         node.write_text(f"#!/bin/sh\n{line}\n")
         node.chmod(0o755)

@@ -117,7 +117,7 @@ class TestExitsZero:
         assert site.run(hook, {**PROLOG, **hostile}, shell=shell).returncode == 0
 
     def test_where_the_worker_is_missing(self, site: Site, hook: str, shell: tuple[str, ...]) -> None:
-        site.configure(PREFIX="/nonexistent", PYTHON="/nonexistent/python3")
+        site.configure(HOOKS="/nonexistent", PYTHON="/nonexistent/python3")
         assert site.run(hook, PROLOG, shell=shell).returncode == 0
 
 
