@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import stat
@@ -26,6 +27,7 @@ __all__ = ["MAX_RECORD_BYTES", "Inbox", "Incoming", "validate_record"]
 MAX_RECORD_BYTES = 4 * 1024 * 1024
 _NAME = re.compile(r"(?P<job>[0-9]{1,18})\.(?P<start>[0-9]{1,18})\.(?P<node>[A-Za-z0-9._-]{1,255})\.json")
 _MAX_QUARANTINED = 1000
+_INT_DIGITS = 20
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class Inbox:
 def validate_record(data: bytes) -> dict[str, Any]:
     """The record as an object that fits node-record/1. Raises RecordError."""
     try:
-        value = json.loads(data, parse_constant=_no_constant)
+        value = json.loads(data, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise RecordError(f"not JSON: {str(error)[:100]}") from None
     try:
@@ -135,6 +137,17 @@ def validate_record(data: bytes) -> dict[str, Any]:
 
 def _no_constant(word: str) -> float:
     raise ValueError(f"{word} is no number")
+
+
+def _finite(digits: str) -> float:
+    """``1e999`` is valid JSON and no time, size or count."""
+    value = float(digits)
+    return value if math.isfinite(value) else _no_constant(digits[:40])
+
+
+def _whole(digits: str) -> int:
+    """What has more digits than a 64-bit integer can't be added to a float."""
+    return int(digits) if len(digits) <= _INT_DIGITS else int(_no_constant(digits[:40]))
 
 
 def _remove(folder: int, name: str) -> None:

@@ -56,8 +56,18 @@ def publish(folder: str, report: Mapping[str, Any], uid: int, *, newest: bool) -
     return None
 
 
-def _write(folder: str, name: str, data: bytes, uid: int) -> None:
+def _opened(folder: str) -> int:
+    """Whoever may write into a folder may replace what lies in it: reports go only where nobody else can."""
     at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    info = os.fstat(at)
+    if info.st_uid not in (0, os.geteuid()) or info.st_mode & 0o022:
+        os.close(at)
+        raise PermissionError(errno.EPERM, "others may write here; chown it to the daemon's user and chmod 0711")
+    return at
+
+
+def _write(folder: str, name: str, data: bytes, uid: int) -> None:
+    at = _opened(folder)
     part = f".{name}.{os.getpid()}"
     try:
         with contextlib.suppress(FileNotFoundError):

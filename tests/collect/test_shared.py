@@ -90,6 +90,7 @@ def test_good_record(shared: Path) -> None:
         (record(), "42.n1.json", "name"),
         ([], NAME, "node-record/1"),
         (record(written=float("nan")), NAME, "NaN"),
+        (record(world_size=10**400), NAME, "is no number"),
     ],
 )
 def test_what_is_refused(shared: Path, content: Any, name: str, why: str) -> None:
@@ -151,6 +152,13 @@ def test_missing_folder_names_the_remedy(tmp_path: Path) -> None:
 def test_any_bytes_are_refused_with_a_word(data: bytes) -> None:
     with pytest.raises(RecordError):
         validate_record(data)
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1" + "0" * 400])
+def test_a_number_that_no_clock_or_counter_can_hold_is_refused(number: str) -> None:
+    data = json.dumps(record()).replace('"written": 1.0', f'"written": {number}')
+    with pytest.raises(RecordError, match="is no number"):
+        validate_record(data.encode())
 
 
 def test_deep_nesting_is_refused() -> None:
