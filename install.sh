@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Sets up nccl-slurm for development, shows it at work, or tests it, from a checkout on a bare Debian, Ubuntu or
-# RHEL-like system. Non-interactive; a second run skips what is there already.
+# Installs nccl-slurm on the hosts of a cluster (nccl_slurm/install does that), or sets it up for development, shows it
+# at work, or tests it, from a checkout on a bare Debian, Ubuntu or RHEL-like system. Non-interactive; a second run
+# skips what is there already.
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")"
@@ -8,7 +9,7 @@ readonly VENV=.venv
 readonly STAMP=$VENV/.nccl-slurm-stamp
 readonly TORCH=torch==2.13.0
 readonly TORCH_SKIPPED=$VENV/.nccl-slurm-torch-skipped
-readonly NODE_CODE=(nccl_slurm/capture nccl_slurm/parse nccl_slurm/model.py nccl_slurm/errors.py nccl_slurm/clock.py)
+readonly NODE_CODE=(nccl_slurm/capture nccl_slurm/parse nccl_slurm/install nccl_slurm/model.py nccl_slurm/errors.py nccl_slurm/clock.py)
 # What tests/cluster/harness.py starts.
 readonly PROGRAMS=(munged mariadbd mariadb-install-db mariadb-admin slurmdbd slurmctld slurmd srun)
 
@@ -20,6 +21,7 @@ usage() {
 usage: ./install.sh --dev
        ./install.sh --demo [--keep] [--with-torch]
        ./install.sh --test [--quick] [--with-torch]
+       ./install.sh --node | --controller | --uninstall | --check [OPTION...]
 
   --dev          .venv/ in this checkout with the package (editable) and the test tools; no Slurm
   --demo         install Slurm's packages, start a private four-node Slurm with nccl-slurm on it, let a real job
@@ -28,6 +30,10 @@ usage: ./install.sh --dev
   --test         install all that the tests need and run the linters and all tests (root)
     --quick        without Slurm and torch: linters and the other tests only
   --with-torch   install torch even where only a CUDA build of several GB is on offer
+  --node         on a cluster: this compute node; --controller: this controller; --uninstall: take it away;
+  --controller   --check: prove it on all nodes and print the lines for slurm.conf. Each of them with --help lists its
+  --uninstall    options; --dry-run prints what it would touch
+  --check
   --help         this text
 
 Exit status: 0 done, 1 failed, 2 usage.
@@ -211,6 +217,26 @@ offer_torch() {
     rm -f "$TORCH_SKIPPED"
 }
 
+# --- on a cluster -----------------------------------------------------------------------------------------------
+
+# Of any Python that runs the installer; which one nodes and daemon get is a matter of its own.
+find_installer_python() {
+    local candidate
+    for candidate in /usr/bin/python3 /usr/bin/python3.{14,13,12,11,10,9,8} /usr/libexec/platform-python python3; do
+        if have "$candidate" && "$candidate" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then
+            command -v "$candidate"
+            return 0
+        fi
+    done
+    return 1
+}
+
+on_cluster() {
+    local python
+    python=$(find_installer_python) || die "no Python 3.8 or newer here; install one (RHEL 8: dnf install python3.11)"
+    exec "$python" -I -S -B nccl_slurm/install/main.py "$@"
+}
+
 # --- what the options do ----------------------------------------------------------------------------------------
 
 dev() {
@@ -336,6 +362,9 @@ test_all() {
 main() {
     mode='' keep=no quick=no with_torch=no
     local option
+    for option in "$@"; do
+        case $option in --node | --controller | --uninstall | --check) on_cluster "$@" ;; esac
+    done
     for option in "$@"; do
         case $option in
             --dev | --demo | --test)

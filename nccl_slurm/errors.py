@@ -3,6 +3,7 @@
 NcclSlurmError
 ├── ConfigError          a configuration file is malformed, a key unknown, a value out of range
 ├── InputError           a path is missing, unreadable or holds nothing to read
+├── InstallError         a part of an installation can't be made, or must not be taken away
 ├── JobError
 │   ├── UnknownJob       no such job, or not captured
 │   └── NotYours         the report belongs to another user
@@ -20,6 +21,7 @@ from __future__ import annotations
 __all__ = [
     "ConfigError",
     "InputError",
+    "InstallError",
     "JobError",
     "NcclSlurmError",
     "NotYours",
@@ -43,6 +45,10 @@ class ConfigError(NcclSlurmError):
 
 
 class InputError(NcclSlurmError):
+    pass
+
+
+class InstallError(NcclSlurmError):
     pass
 
 

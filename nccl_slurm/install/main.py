@@ -1,0 +1,180 @@
+"""Entry of install.sh's part for clusters: ``python3 -I -S .../install/main.py --node | --controller | --uninstall``.
+
+Exit status: 0 done, or nothing to do; 1 failed or refused, with what was done so far; 2 usage.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Sequence
+
+if __package__ in (None, ""):  # -I leaves the script's own place out of the search path
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from nccl_slurm.errors import InputError, InstallError
+from nccl_slurm.install import apply, facts, patterns, places, plan, source
+from nccl_slurm.install.apply import Applied
+from nccl_slurm.install.entry import Entry
+from nccl_slurm.install.facts import Facts
+from nccl_slurm.install.mounts import read_table
+from nccl_slurm.install.options import Options, parse
+from nccl_slurm.install.plan import Plan
+from nccl_slurm.install.venv import Venv
+
+__all__ = ["main"]
+
+_ETC = (
+    "capture.conf",
+    "nccl-slurm.toml",
+    "completion/nccl-slurm.bash",
+    "logrotate/nccl-slurm",
+    "man/nccl-slurm.1",
+    "man/nccl-slurm.toml.5",
+    "systemd/nccl-slurm.service",
+    "systemd/nccl-slurm-boot.service",
+    "systemd/nccl-slurm-node.service",
+    "systemd/nccl-slurm-node.timer",
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    if "--check" in arguments:
+        from nccl_slurm.install import check
+
+        return check.run([word for word in arguments if word != "--check"])
+    try:
+        options = parse(arguments)
+        if os.geteuid() != 0 and not options.dry_run:
+            raise InputError(f"--{options.mode} needs root; --dry-run shows what it would do")
+        return _run(options)
+    except InputError as error:
+        return _complain(str(error), 2)
+
+
+def _run(options: Options) -> int:
+    """Raises InputError, before anything was touched."""
+    applied = Applied(options.dry_run, _say)
+    try:
+        unheeded = _perform(options, applied)
+    except (InstallError, OSError) as error:
+        if applied.touched and not options.dry_run:
+            _say(f"stopped after {len(applied.touched)} changes; run it again when the cause is gone")
+        return _complain(_in_words(error), 1)
+    _summarize(options, applied)
+    for line in unheeded:
+        _complain(line, 1)
+    return 1 if unheeded else 0
+
+
+def _perform(options: Options, applied: Applied) -> list[str]:
+    """What was asked for and could not be done, one line each."""
+    if options.mode == "uninstall":
+        from nccl_slurm.install.uninstall import uninstall
+
+        uninstall(options, applied)
+        return []
+    places.check(options.layout, read_table())
+    known = facts.gather(options)
+    if options.mode == "node":
+        return _node(options, known, applied)
+    return _controller(options, known, applied)
+
+
+def _node(options: Options, known: Facts, applied: Applied) -> list[str]:
+    shared = plan.places(options, known).shared
+    rows = patterns.for_node(options, known, shared)
+    wanted = plan.node(options, known, _source(), rows)
+    _install("node", options, wanted, {}, applied)
+    _start("node", options, applied)
+    if rows is None and known.python.version < (3, 11):
+        missing = f"{known.python.path} can't read the pattern rows, and none are compiled"
+        remedy = (
+            f"put what `nccl-slurm rules compile` prints into {options.layout.patterns_json}, or run this again once"
+        )
+        return [*wanted.unheeded, f"{missing}: {remedy} --controller has left them in SHARED"]
+    return list(wanted.unheeded)
+
+
+def _controller(options: Options, known: Facts, applied: Applied) -> list[str]:
+    layout = options.layout
+    wanted = plan.controller(options, known, _source())
+    venv = Venv(layout, known.python, options.wheels, options.mariadb)
+    rows = _places_of_rows(options, known, wanted)
+    _install("controller", options, wanted, {layout.venv: "tree", **dict.fromkeys(rows, "file")}, applied)
+    if not venv.is_current():
+        applied.note("make", "Python environment, by pip, in", layout.venv)
+        if not options.dry_run:
+            venv.make()
+    _compile_patterns(options, rows, venv, applied)
+    _start("controller", options, applied)
+    return list(wanted.unheeded)
+
+
+def _install(role: str, options: Options, wanted: Plan, extra: dict[str, str], applied: Applied) -> None:
+    layout = options.layout
+    places.check_spool(wanted.at.spool, layout.on_disk(wanted.at.spool), read_table())
+    if wanted.at.shared:
+        places.check_shared(wanted.at.shared, layout.on_disk(wanted.at.shared))
+    before = apply.record(role, wanted.entries, extra, layout, applied)
+    apply.apply_entries(wanted.entries, layout, applied)
+    apply.drop_stale(role, before, {*extra, *(entry.path for entry in wanted.entries)}, layout, applied)
+
+
+def _places_of_rows(options: Options, known: Facts, wanted: Plan) -> list[str]:
+    """Compiled for nodes whose Python is older than 3.11. Where root is squashed it can't leave them in SHARED."""
+    found = [options.layout.patterns_json]
+    return found if known.ship_user or not wanted.at.shared else [*found, f"{wanted.at.shared}/{patterns.SHARED_NAME}"]
+
+
+def _compile_patterns(options: Options, paths: list[str], venv: Venv, applied: Applied) -> None:
+    layout = options.layout
+    if options.dry_run:
+        for path in paths:
+            applied.say(f"compile: pattern rows to {path}")
+        return
+    rows = patterns.compiled_by(venv, layout.on_disk(layout.daemon_conf))
+    apply.apply_entries([Entry(path, "file", 0o644, content=rows) for path in paths], layout, applied)
+
+
+def _start(role: str, options: Options, applied: Applied) -> None:
+    if options.start and apply.systemd_runs():
+        apply.call_units(role, applied)
+    elif options.start:
+        applied.say("systemd does not run here: the units are in place and not started")
+
+
+def _source() -> plan.Source:
+    etc = {name: source.read(f"etc/{name}") for name in _ETC}
+    return plan.Source(source.package_files(), source.hook_files(), etc)
+
+
+def _summarize(options: Options, applied: Applied) -> None:
+    count = len(applied.touched)
+    if options.dry_run:
+        _say(f"dry run: {count} changes, nothing touched")
+    elif count == 0:
+        _say("nothing changed: all is as wanted" if options.mode != "uninstall" else "nothing to remove")
+    else:
+        _say(f"done: {count} changes")
+    if options.mode == "controller":
+        _say("next: ./install.sh --check")
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def _say(line: str) -> None:
+    print(f"install.sh: {line}", flush=True)
+
+
+def _complain(line: str, status: int) -> int:
+    print(f"install.sh: {line}", file=sys.stderr, flush=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,80 @@
+"""Refuses folders in which an installation would be unsafe: what anybody could change, or what can vanish."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+
+from nccl_slurm.errors import InputError
+from nccl_slurm.install.layout import Layout
+from nccl_slurm.install.mounts import network_file_system
+
+__all__ = ["check", "check_shared", "check_spool", "writable_by_others"]
+
+#: What hooks, workers and the controller's part make in a spool.
+_IN_SPOOL = re.compile(r"([0-9]+(\.[0-9]+)?|events|[a-z.-]+\.lock)\Z")
+
+
+def check(layout: Layout, mount_table: str) -> None:
+    """Raises InputError."""
+    hooks = layout.on_disk(layout.hooks)
+    for path in (hooks, os.path.realpath(hooks)):
+        kind = network_file_system(path, mount_table)
+        if kind:
+            raise InputError(
+                f"--hooks {layout.hooks}: is on a network file system ({kind}). Slurm drains a node whose hook can't be"
+                " run, and that file system may hang or vanish; give a folder on the node's own disk"
+            )
+    for option, path in (("--prefix", layout.prefix), ("--hooks", layout.hooks), ("--conf", layout.conf)):
+        where = writable_by_others(layout.on_disk(path))
+        if where:
+            raise InputError(f"{option} {path}: {where} is writable by others than root, and root runs what is there")
+
+
+def writable_by_others(path: str) -> str | None:
+    """The first folder above ``path``, itself included, in which another user could put what root would run."""
+    while True:
+        try:
+            info = os.stat(path)
+        except FileNotFoundError:
+            info = None
+        if info is not None and (info.st_uid != 0 or _is_open(info)):
+            return path
+        if path == "/":
+            return None
+        path = os.path.dirname(path)
+
+
+def _is_open(info: os.stat_result) -> bool:
+    """A sticky folder (/tmp) is not: others can make names there, and can't take ours. Root's group is root."""
+    if info.st_mode & stat.S_ISVTX:
+        return False
+    return bool(info.st_mode & stat.S_IWOTH or (info.st_mode & stat.S_IWGRP and info.st_gid != 0))
+
+
+def check_shared(shared: str, on_disk: str) -> None:
+    """Raises InputError where users could put a folder of their own in the place of ours."""
+    try:
+        info = os.lstat(on_disk)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(info.st_mode):
+        raise InputError(f"--shared {shared}: is no folder; give one of its own on the cluster's file system")
+    if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise InputError(f"--shared {shared}: users may write there; give a folder of its own, as {shared}/nccl-slurm")
+
+
+def check_spool(spool: str, on_disk: str, mount_table: str) -> None:
+    """Raises InputError for a folder that others use, since its mode would change."""
+    kind = network_file_system(on_disk, mount_table)
+    if kind:
+        raise InputError(f"--spool {spool}: is on a network file system ({kind}); give a folder on a local disk")
+    try:
+        foreign = sorted(name for name in os.listdir(on_disk) if not _IN_SPOOL.match(name))
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        raise InputError(f"--spool {spool}: is no folder; move it away, or give another") from None
+    if foreign:
+        raise InputError(f"--spool {spool}: holds {foreign[0]!r}, which is not ours; give a folder of its own")

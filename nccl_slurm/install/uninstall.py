@@ -1,0 +1,184 @@
+"""Takes an installation away, when nothing in Slurm names its hooks any more and no record would be lost."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from dataclasses import replace
+from typing import Iterator
+
+from nccl_slurm.capture import spool
+from nccl_slurm.errors import InstallError, SlurmUnreachable
+from nccl_slurm.install import disk, manifest, settings, units
+from nccl_slurm.install.apply import Applied, systemctl, systemd_runs
+from nccl_slurm.install.facts import ask_slurm, find_slurm, read_text, value_in
+from nccl_slurm.install.layout import Layout
+from nccl_slurm.install.mounts import network_file_system, read_table
+from nccl_slurm.install.options import Options
+from nccl_slurm.install.wiring import ours_in
+
+__all__ = ["config_texts", "still_named", "undelivered", "uninstall"]
+
+ROLES = ("node", "controller")
+#: Where slurm.conf may lie when nobody says; the last two are caches of configless nodes.
+_PLACES = (
+    "/etc/slurm/slurm.conf",
+    "/etc/slurm-llnl/slurm.conf",
+    "/opt/slurm/etc/slurm.conf",
+    "/usr/local/etc/slurm.conf",
+    "/run/slurm/conf/slurm.conf",
+    "/var/spool/slurmd/conf-cache/slurm.conf",
+)
+_INCLUDE = re.compile(r"^\s*include\s*=?\s*(\S+)", re.IGNORECASE | re.MULTILINE)
+_MAX_FILES = 100
+
+
+def uninstall(options: Options, applied: Applied) -> None:
+    """Raises InstallError where it must not be, with all reasons."""
+    here = [role for role in ROLES if manifest.read_manifest(options.layout, (role,))]
+    roles = [role for role in here if not options.roles or role in options.roles]
+    if not roles:
+        applied.say(f"nothing is installed here, by {options.layout.conf}/installed.*")
+        return
+    options = replace(options, layout=_as_installed(options.layout, manifest.read_manifest(options.layout, roles)))
+    _refuse(options, roles, applied)
+    _stop_units(options, roles, applied)
+    _remove_all(options, roles, [role for role in here if role not in roles], applied)
+
+
+def _as_installed(layout: Layout, ours: dict[str, str]) -> Layout:
+    """Where this installation's hooks are, whatever --hooks says: it is their lines that must be gone."""
+    programs = [path for path in ours if os.path.basename(path) == os.path.basename(layout.task_prolog)]
+    return replace(layout, hooks=os.path.dirname(programs[0])) if programs else layout
+
+
+def _refuse(options: Options, roles: list[str], applied: Applied) -> None:
+    reasons = list(still_named(options, applied))
+    if not (options.keep_data or options.discard_records):
+        reasons += [f"not handed over: {one}" for one in undelivered(options.layout, roles)]
+    if reasons:
+        raise InstallError("\n  ".join(["nothing was removed:", *reasons, *_remedies(reasons)]))
+
+
+def _remedies(reasons: list[str]) -> Iterator[str]:
+    if any(reason.startswith("not handed over") for reason in reasons):
+        yield "nccl-slurm-node sweep hands over, the daemon stores; or give --discard-records or --keep-data"
+    if not all(reason.startswith("not handed over") for reason in reasons):
+        yield "take these lines out first, then `scontrol reconfigure`: Slurm drains a node whose epilog is missing"
+
+
+# Does Slurm still name our hooks?
+
+
+def still_named(options: Options, applied: Applied) -> Iterator[str]:
+    """One line a place: a configuration line of ours and where it stands, or why Slurm can't be asked."""
+    try:
+        config = ask_slurm(find_slurm(options.slurm_bin), options.slurm_conf)
+    except SlurmUnreachable as error:
+        config = ""
+        if not options.slurm_is_gone:
+            yield f"{error}; where Slurm never runs the hooks here again, --slurm-is-gone says so"
+    for line in ours_in(config, options.layout):
+        yield f"scontrol show config: {line}"
+    for path, text in config_texts(config, options.slurm_conf, options.layout):
+        for line in ours_in(text, options.layout):
+            if options.slurm_is_gone and not config:
+                applied.say(f"{path}: {line} (left there: --slurm-is-gone)")
+            else:
+                yield f"{path}: {line}"
+
+
+def config_texts(config: str, given: str | None, layout: Layout) -> Iterator[tuple[str, str]]:
+    """slurm.conf of this host, with all that it includes, and the configless cache; those that can be read."""
+    todo = [path for path in (given, os.environ.get("SLURM_CONF"), value_in(config, "SLURM_CONF")) if path]
+    spool_folder = re.sub("%[a-z]", "*", value_in(config, "SlurmdSpoolDir"))
+    todo += [layout.on_disk(path) for path in _PLACES]
+    todo += glob.glob(f"{spool_folder}/conf-cache/slurm.conf") if spool_folder else []
+    seen: set[str] = set()
+    while todo and len(seen) < _MAX_FILES:
+        path = todo.pop(0)
+        if os.path.realpath(path) in seen or not os.path.isfile(path):
+            continue
+        seen.add(os.path.realpath(path))
+        text = read_text(path) or ""
+        yield path, text
+        todo += [each for pattern in _INCLUDE.findall(text) for each in _included(path, pattern, config)]
+
+
+def _included(path: str, pattern: str, config: str) -> list[str]:
+    """Relative to the file that includes; %c is the cluster's name (man slurm.conf, INCLUDE MODIFIERS)."""
+    pattern = pattern.replace("%c", value_in(config, "ClusterName"))
+    return glob.glob(os.path.join(os.path.dirname(path), pattern))
+
+
+# Records
+
+
+def undelivered(layout: Layout, roles: list[str]) -> list[str]:
+    """Runs of this node's spool without a delivered record, and records that the daemon has not stored."""
+    text = read_text(layout.on_disk(layout.capture_conf)) or ""
+    found = []
+    if "node" in roles:
+        place = settings.sh_value(text, "NCCL_SLURM_SPOOL") or "/var/spool/nccl-slurm"
+        found += [run.path for run in spool.runs(layout.on_disk(place)) if run.delivered is None]
+    shared = settings.sh_value(text, "NCCL_SLURM_SHARED")
+    if "controller" in roles and shared and os.path.isabs(shared):
+        found += _names(layout.on_disk(f"{shared}/new"))
+    return found
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if not name.startswith(".")]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        return [f"{folder}: can't be looked at: {error.strerror}"]
+
+
+# Removal
+
+
+def _stop_units(options: Options, roles: list[str], applied: Applied) -> None:
+    if options.layout.root or not systemd_runs():
+        return
+    for name in (name for role in roles for name in units.NAMES[role]):
+        applied.note("run", "systemctl disable --now", name)
+        if not applied.dry_run:
+            systemctl("disable", "--now", name)
+
+
+def _remove_all(options: Options, roles: list[str], others: list[str], applied: Applied) -> None:
+    """Deepest first, the list itself last: what breaks off can be taken up again."""
+    layout = options.layout
+    ours, shared_with = manifest.read_manifest(layout, roles), manifest.read_manifest(layout, others)
+    lists = [manifest.path_of(layout, role) for role in roles]
+    table = read_table()
+    for path in sorted(ours, key=lambda path: (path in lists, -path.count("/"), path)):
+        if path in shared_with or path in (*lists, layout.conf):
+            continue
+        if "controller" not in roles and network_file_system(path, table):
+            applied.say(
+                f"keep: {path}, on a network file system: other nodes use it; the controller's uninstall removes it"
+            )
+        elif options.keep_data and ours[path] in ("conf", "data"):
+            applied.say(f"keep: {path} (--keep-data)")
+        else:
+            _remove(path, ours[path], layout, applied)
+    for path in lists:
+        _remove(path, "file", layout, applied)
+    if layout.conf in ours and layout.conf not in shared_with:
+        _remove(layout.conf, "folder" if options.keep_data else "data", layout, applied)
+    if not layout.root and systemd_runs() and not applied.dry_run:
+        systemctl("daemon-reload")
+
+
+def _remove(path: str, kind: str, layout: Layout, applied: Applied) -> None:
+    on_disk, whole = layout.on_disk(path), kind in ("tree", "data")
+    if not disk.see(on_disk).kind:
+        return
+    if applied.dry_run:
+        applied.note("remove", "folder if empty" if kind == "folder" else kind, path)
+    elif disk.remove(on_disk, whole):
+        applied.note("remove", kind, path)
