@@ -53,12 +53,14 @@ def missing_programs() -> list[str]:
 class Cluster(Client):
     """One private Slurm. Everything below ``scratch`` is its own; ``stop`` removes all of it but ``log/``.
 
-    ``hooks=False`` runs Slurm without nccl-slurm's hooks. ``gpus`` is the number of pretended GPUs a node. ``extra``
-    are lines for slurm.conf. Ordinary users must reach the scratch folder, and its path must be short: sockets lie in
-    it, and a socket's path has at most 107 bytes.
+    ``hooks=False`` runs Slurm without nccl-slurm's hooks. ``gpus`` and ``cpus`` are the numbers of pretended ones a
+    node. ``extra`` are lines for slurm.conf. Ordinary users must reach the scratch folder, and its path must be short:
+    sockets lie in it, and a socket's path has at most 107 bytes.
     """
 
-    def __init__(self, folder: Path, *, hooks: bool = True, gpus: int = 0, extra: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, *, hooks: bool = True, gpus: int = 0, cpus: int = 8, extra: Sequence[str] = ()
+    ) -> None:
         super().__init__(folder)
         self.nodes = tuple(NODES)
         self.capture_conf = folder / "etc" / "capture.conf"
@@ -68,7 +70,7 @@ class Cluster(Client):
         self.events = folder / "events"
         self.sysroot = folder / "sysroot"
         self.sql_socket = folder / "run" / "sql.socket"
-        self._hooks, self._gpus, self._extra = hooks, gpus, tuple(extra)
+        self._hooks, self._gpus, self._cpus, self._extra = hooks, gpus, cpus, tuple(extra)
         self._processes = Processes(folder)
         self._ports: Mapping[str, int] = {}
 
@@ -118,6 +120,7 @@ class Cluster(Client):
             host=socket.gethostname().partition(".")[0],
             nodes=NODES,
             ports=self._ports,
+            cpus=self._cpus,
             gpus=self._gpus,
             hooks=scratch.install_hooks(self.scratch, CHECKOUT) if self._hooks else {},
             extra=self._extra,
@@ -125,36 +128,43 @@ class Cluster(Client):
         scratch.write_files(of, _node_python())
 
     def _start_daemons(self) -> None:
-        self._start_munged()
-        self._start_database()
+        self.start_munged()
+        self._install_database()
+        self.start_database()
         self.start_slurmdbd()
         self.start_slurmctld()
         for node in self.nodes:
             self.start_slurmd(node)
         self.wait_idle()
 
-    def _start_munged(self) -> None:
+    def start_munged(self) -> None:
         run = self.scratch / "run"
         command = ["munged", "--foreground", "--force", f"--socket={run}/munge.socket", f"--pid-file={run}/munged.pid"]
         command += [f"--key-file={self.scratch}/etc/munge.key", f"--log-file={self.log}/munged.log"]
         self._start("munged", [*command, f"--seed-file={run}/munged.seed"])
         self._await("munged", (run / "munge.socket").exists)
 
-    def _start_database(self) -> None:
-        """Durability is off: what a test writes dies with the test."""
-        data = [f"--datadir={self.scratch}/sql", "--user=mysql"]
+    def stop_munged(self) -> None:
+        self._processes.stop("munged")
+
+    def _install_database(self) -> None:
         install = [
             "mariadb-install-db",
             "--no-defaults",
-            *data,
+            f"--datadir={self.scratch}/sql",
+            "--user=mysql",
             "--skip-test-db",
             "--auth-root-authentication-method=normal",
         ]
         succeed(subprocess.run(install, env=self.env, capture_output=True, text=True))
+
+    def start_database(self) -> None:
+        """Durability is off: what a test writes dies with the test."""
         command = [
             "mariadbd",
             "--no-defaults",
-            *data,
+            f"--datadir={self.scratch}/sql",
+            "--user=mysql",
             f"--socket={self.sql_socket}",
             f"--pid-file={self.scratch}/run/sql.pid",
         ]
@@ -171,6 +181,9 @@ class Cluster(Client):
         self._start("mariadbd", command)
         ping = ["mariadb-admin", "--no-defaults", f"--socket={self.sql_socket}", "--user=root", "ping"]
         self._await("mariadbd", lambda: subprocess.run(ping, env=self.env, capture_output=True).returncode == 0)
+
+    def stop_database(self) -> None:
+        self._processes.stop("mariadbd")
 
     def start_slurmdbd(self) -> None:
         self._start("slurmdbd", ["slurmdbd", "-D"])
@@ -275,6 +288,9 @@ class Cluster(Client):
             self._start("nccl-slurm", command, NOTIFY_SOCKET=str(notify))
             if wait_ready:
                 self._await("nccl-slurm", lambda: _hears(ear, b"READY=1"), timeout)
+
+    def daemon_pid(self) -> int | None:
+        return self._processes.pid("nccl-slurm")
 
     def stop_daemon(self, number: int = signal.SIGTERM) -> None:
         self._processes.stop("nccl-slurm", number)
