@@ -34,7 +34,6 @@ class Paths:
     state: str = "/var/lib/nccl-slurm"  # store, lock; local disk
     shared: str = ""  # folder on the cluster's file system: node records, published reports
     events: str = "/var/spool/nccl-slurm/events"  # EpilogSlurmctld drops here; local disk of the controller
-    capture_conf: str = "/etc/nccl-slurm/capture.conf"
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,6 @@ def daemon_toml(of: Settings) -> str:
 state = "{scratch}/daemon"
 shared = "{scratch}/shared"
 events = "{scratch}/events"
-capture_conf = "{scratch}/etc/capture.conf"
 
 [slurm]
 conf = "{scratch}/etc/slurm.conf"
