@@ -35,7 +35,7 @@ class Applied:
 
 def apply_entries(entries: Iterable[Entry], layout: Layout, applied: Applied) -> None:
     """Raises OSError, InstallError at the first that can't be made; what was made is in ``applied``."""
-    for entry in entries:
+    for entry in (each for each in entries if each.path not in applied.touched):
         path = layout.on_disk(entry.path)
         seen = disk.see(path)
         words = changes(entry, seen)

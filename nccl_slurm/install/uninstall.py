@@ -54,18 +54,17 @@ def _as_installed(layout: Layout, ours: dict[str, str]) -> Layout:
 
 
 def _refuse(options: Options, roles: list[str], applied: Applied) -> None:
-    reasons = list(still_named(options, applied))
-    if not (options.keep_data or options.discard_records):
-        reasons += [f"not handed over: {one}" for one in undelivered(options.layout, roles)]
-    if reasons:
-        raise InstallError("\n  ".join(["nothing was removed:", *reasons, *_remedies(reasons)]))
-
-
-def _remedies(reasons: list[str]) -> Iterator[str]:
-    if any(reason.startswith("not handed over") for reason in reasons):
-        yield "nccl-slurm-node sweep hands over, the daemon stores; or give --discard-records or --keep-data"
-    if not all(reason.startswith("not handed over") for reason in reasons):
-        yield "take these lines out first, then `scontrol reconfigure`: Slurm drains a node whose epilog is missing"
+    named = list(still_named(options, applied))
+    kept = options.keep_data or options.discard_records
+    records = [] if kept else [f"not handed over: {one}" for one in undelivered(options.layout, roles)]
+    if named:
+        named.append(
+            "take such lines out and `scontrol reconfigure` first: Slurm drains a node whose epilog is missing"
+        )
+    if records:
+        records.append("nccl-slurm-node sweep hands over, the daemon stores; or give --discard-records or --keep-data")
+    if named or records:
+        raise InstallError("\n  ".join(["nothing was removed:", *named, *records]))
 
 
 # Does Slurm still name our hooks?
@@ -150,28 +149,38 @@ def _stop_units(options: Options, roles: list[str], applied: Applied) -> None:
 
 
 def _remove_all(options: Options, roles: list[str], others: list[str], applied: Applied) -> None:
-    """Deepest first, the list itself last: what breaks off can be taken up again."""
+    """Deepest first; the lists of what is ours go last, so that what breaks off can be taken up again."""
     layout = options.layout
-    ours, shared_with = manifest.read_manifest(layout, roles), manifest.read_manifest(layout, others)
+    ours, of_others = manifest.read_manifest(layout, roles), manifest.read_manifest(layout, others)
     lists = [manifest.path_of(layout, role) for role in roles]
-    table = read_table()
-    for path in sorted(ours, key=lambda path: (path in lists, -path.count("/"), path)):
-        if path in shared_with or path in (*lists, layout.conf):
-            continue
-        if "controller" not in roles and network_file_system(path, table):
-            applied.say(
-                f"keep: {path}, on a network file system: other nodes use it; the controller's uninstall removes it"
-            )
-        elif options.keep_data and ours[path] in ("conf", "data"):
-            applied.say(f"keep: {path} (--keep-data)")
-        else:
-            _remove(path, ours[path], layout, applied)
-    for path in lists:
-        _remove(path, "file", layout, applied)
-    if layout.conf in ours and layout.conf not in shared_with:
-        _remove(layout.conf, "folder" if options.keep_data else "data", layout, applied)
+    late = {path for path in ours if f"{layout.conf}/".startswith(f"{path}/")}
+    table = read_table() if "controller" not in roles else ""
+    for path in sorted(set(ours) - late - set(lists), key=_deepest_first):
+        if path not in of_others:
+            _remove_or_keep(path, ours[path], options, table, applied)
+    for path in (*lists, *sorted(late - set(of_others), key=_deepest_first)):
+        _remove(path, _kind_at_last(path, ours, options), layout, applied)
     if not layout.root and systemd_runs() and not applied.dry_run:
         systemctl("daemon-reload")
+
+
+def _deepest_first(path: str) -> tuple[int, str]:
+    return -path.count("/"), path
+
+
+def _kind_at_last(path: str, ours: dict[str, str], options: Options) -> str:
+    """The configuration's folder that we made goes with all that a site laid into it, unless that is to stay."""
+    return "data" if path == options.layout.conf and not options.keep_data else ours.get(path, "file")
+
+
+def _remove_or_keep(path: str, kind: str, options: Options, mount_table: str, applied: Applied) -> None:
+    """``mount_table``: empty where what is on a network file system goes too."""
+    if network_file_system(path, mount_table):
+        applied.say(f"keep: {path}, on a network file system: the controller's uninstall removes it")
+    elif options.keep_data and kind in ("conf", "data"):
+        applied.say(f"keep: {path} (--keep-data)")
+    else:
+        _remove(path, kind, options.layout, applied)
 
 
 def _remove(path: str, kind: str, layout: Layout, applied: Applied) -> None:

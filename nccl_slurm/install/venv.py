@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import shutil
@@ -65,6 +66,7 @@ class Venv:
 
     def make(self) -> None:
         """Raises InstallError with the end of what the failed command said."""
+        made_from = self._fingerprint()
         remove(self._stamp, whole=False)
         with tempfile.TemporaryDirectory(prefix="nccl-slurm-") as project:
             _copy_source(project)
@@ -73,7 +75,7 @@ class Venv:
         if self.layout.root:
             self._forget_root()
         with open(self._stamp, "w", encoding="ascii") as file:
-            file.write(self._fingerprint() + "\n")
+            file.write(made_from + "\n")
 
     @property
     def _stamp(self) -> str:
@@ -84,6 +86,9 @@ class Venv:
         for name, content in source.package_files().items():
             total.update(name.encode() + b"\0" + content)
         total.update(source.read("pyproject.toml"))
+        for path in sorted(glob.glob(os.path.join(self.wheels or "/nonexistent", "nccl_slurm-*.whl"))):
+            with open(path, "rb") as file:
+                total.update(file.read())
         return total.hexdigest()
 
     def _forget_root(self) -> None:
