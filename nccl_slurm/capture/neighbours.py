@@ -16,7 +16,7 @@ class Neighbours:
     boot: a run that a reboot cut off is closed when the next ones may have begun."""
 
     def __init__(self, folder: str, run: Run) -> None:
-        others = [other for other in spool.runs(folder) if other.path != run.path]
+        others = [other for other in spool.runs(folder) if other.path != run.path and not _before(other, run)]
         boot_id = _boot_of(run)
         self._spans = [_span(other) for other in others if boot_id is None or _boot_of(other) in (None, boot_id)]
 
@@ -29,6 +29,12 @@ class Neighbours:
         return min((opened for opened, _ in self._spans if opened > moment), default=None)
 
 
+def _before(other: Run, run: Run) -> bool:
+    """Told by one stat: a spool holds thousands of such runs. Without its prolog, when ``run`` began is not known."""
+    prolog = run.prolog
+    return prolog is not None and _closed(other) <= prolog.time
+
+
 def _boot_of(run: Run) -> str | None:
     prolog = run.prolog
     return None if prolog is None else prolog.boot_id
@@ -36,9 +42,12 @@ def _boot_of(run: Run) -> str | None:
 
 def _span(run: Run) -> tuple[float, float]:
     prolog = run.prolog
-    opened = prolog.time if prolog else float(run.seconds)
+    return (prolog.time if prolog else float(run.seconds)), _closed(run)
+
+
+def _closed(run: Run) -> float:
+    """Far in the future while the run is open."""
     try:
-        closed = os.stat(os.path.join(run.path, "closed")).st_mtime
+        return os.stat(os.path.join(run.path, "closed")).st_mtime
     except OSError:
-        closed = time.time() + 1e9
-    return opened, closed
+        return time.time() + 1e9

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import signal
 import time
+from contextlib import suppress
 from typing import Callable
 
 from nccl_slurm.capture.conf import Conf
@@ -22,8 +24,8 @@ def shared_name(run: Run, node: str) -> str:
     return f"{run.name}.{node}.json"
 
 
-def deliver(conf: Conf, run: Run, node: str, limit_s: float = _LIMIT_S) -> str | None:
-    """None when delivered, else why not (it is tried again by the timer).
+def deliver(conf: Conf, run: Run, node: str, limit_s: float = _LIMIT_S, record: bytes | None = None) -> str | None:
+    """None when delivered, else why not (it is tried again by the timer). ``record`` None: the one in the spool.
 
     The folders are never made here: where the shared file system is not mounted they would be made on the local disk,
     and the record would be lost there.
@@ -31,16 +33,34 @@ def deliver(conf: Conf, run: Run, node: str, limit_s: float = _LIMIT_S) -> str |
     if not conf.shared:
         return "no NCCL_SLURM_SHARED is set"
     try:
-        with open(run.root("record.json"), "rb") as file:
-            data = file.read()
+        data = _stored(run) if record is None else record
     except OSError as error:
         return f"record.json: {error.strerror}"
     name = shared_name(run, node)
-    why = _in_child(lambda: _write(conf.shared, name, data, conf.ship_uid), limit_s)
+    why = _in_child(lambda: _write_alone(os.path.dirname(run.path), conf, name, data), limit_s)
     if why is None:
-        with open(run.root("delivered"), "w", encoding="ascii") as file:
-            file.write(f"{time.time():.0f}\n")
+        _mark_delivered(run)
     return why
+
+
+def _stored(run: Run) -> bytes:
+    with open(run.root("record.json"), "rb") as file:
+        return file.read()
+
+
+def _mark_delivered(run: Run) -> None:
+    """An empty file: a full disk still takes it. One that is out of inodes doesn't: then the same record is handed over
+    again, which the daemon sees and stores once."""
+    with suppress(OSError):
+        os.close(os.open(run.root("delivered"), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+
+def _write_alone(spool: str, conf: Conf, name: str, data: bytes) -> None:
+    """One writer a node: one that hangs on the shared folder can't be killed and keeps the lock, and those that come
+    after it can be killed while they wait. So a folder that never answers costs one process a node."""
+    lock = os.open(spool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    _write(conf.shared, name, data, conf.ship_uid)
 
 
 def _write(shared: str, name: str, data: bytes, uid: int | None) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 
-from nccl_slurm.capture import machine, ship, spool, worker
+from nccl_slurm.capture import command, machine, ship, spool, worker
 from nccl_slurm.capture.conf import Conf
 from nccl_slurm.capture.spool import Run
 
@@ -14,6 +13,10 @@ __all__ = ["close_orphans", "sweep"]
 
 #: A worker that has not written its record by then was killed.
 _WORKER_GRACE_S = 60.0
+#: Of one removal: millions of names take minutes.
+_LIMIT_S = 300.0
+#: Free space that runs to come need: ranks' logs and dumps are some tens of MB a run, a record is 4 MiB at most.
+_FREE_SHARE, _FREE_MIN, _FREE_MAX = 0.1, 64e6, 4e9
 
 
 def sweep(conf: Conf) -> list[str]:
@@ -41,12 +44,13 @@ def _close_earlier_boots(conf: Conf) -> list[Run]:
 
 
 def _ship_all(conf: Conf) -> list[str]:
-    """Stops at half the worker's time: a shared folder that does not answer must not keep old runs on the disk."""
+    """Ends at half the worker's time: a shared folder that does not answer must not keep old runs on the disk."""
     end = time.monotonic() + conf.worker_limit_s / 2
     problems: list[str] = []
     for run in spool.runs(conf.spool):
-        if time.monotonic() < end:
-            problems += _ship(conf, run)
+        left = end - time.monotonic()
+        if left > 0:
+            problems += _ship(conf, run, left)
     return problems
 
 
@@ -58,19 +62,20 @@ def _close_superseded(found: list[Run]) -> None:
             run.close("sweep")
 
 
-def _ship(conf: Conf, run: Run) -> list[str]:
+def _ship(conf: Conf, run: Run, limit_s: float) -> list[str]:
     if run.closed_by is None or run.delivered is not None:
         return []
     record = run.read_json("record.json")
     if record is None:
         return _finish(conf, run) if run.closed_by == "sweep" or _was_left(conf, run) else []
-    why = ship.deliver(conf, run, str(record.get("node")))
+    why = ship.deliver(conf, run, str(record.get("node")), limit_s=min(60.0, limit_s))
     return [] if why is None else [f"{run.name}: {why}"]
 
 
 def _was_left(conf: Conf, run: Run) -> bool:
+    """A stamp in the future is one of before the clock was set back."""
     age = time.time() - os.stat(os.path.join(run.path, "closed")).st_mtime
-    return age > conf.worker_limit_s + _WORKER_GRACE_S
+    return age > conf.worker_limit_s + _WORKER_GRACE_S or age < -_WORKER_GRACE_S
 
 
 def _finish(conf: Conf, run: Run) -> list[str]:
@@ -82,57 +87,67 @@ def _finish(conf: Conf, run: Run) -> list[str]:
 
 
 def _remove_old(conf: Conf) -> list[str]:
-    limit = time.time() - conf.retain_hours * 3600.0
-    gone = [run for run in spool.runs(conf.spool) if run.delivered is not None and run.delivered < limit]
+    """As far in the future counts as old too: the clock was wrong then, and may have been so by years."""
+    now, limit = time.time(), conf.retain_hours * 3600.0
+    gone = [run for run in spool.runs(conf.spool) if run.delivered is not None and abs(now - run.delivered) > limit]
     return [problem for run in gone for problem in _remove(run.path)]
 
 
 def _shrink(conf: Conf) -> list[str]:
-    """Over the limit: oldest delivered runs go; then users' files of closed runs whose record is written and waits.
+    """Over the limit, or the disk nearly full: oldest delivered runs go; then users' files of closed runs whose record
+    is written and waits.
 
     A record that was not delivered is never removed: it is the only copy.
     """
     limit = conf.spool_max_mb * 1e6
     problems: list[str] = []
     found = spool.runs(conf.spool)
-    sizes = {run.path: _size(run.path) for run in found}
-    total = sum(sizes.values())
+    total = _size(conf.spool)
     delivered = [run for run in found if run.delivered is not None]
     written = [run for run in found if run.delivered is None and run.closed_by and run.read_json("record.json")]
     for path in [run.path for run in delivered] + [run.user for run in written]:
-        if total <= limit:
+        if total <= limit and not _nearly_full(conf.spool):
             return problems
         before = _size(path)
         problems += _remove(path)
         total -= before - _size(path)
     if total > limit:
         problems.append(f"{conf.spool}: {total / 1e6:.0f} MB of open or undelivered runs; more than SPOOL_MAX_MB")
+    if _nearly_full(conf.spool):
+        problems.append(f"{conf.spool}: the disk is nearly full, and not of runs that could go")
     return problems
 
 
+def _nearly_full(folder: str) -> bool:
+    """Of bytes or of inodes. A tenth of a large disk is more than is needed, of a small one less; where even half of it
+    is less than that, half has to do."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return False
+    size = float(disk.f_frsize * disk.f_blocks)
+    wanted = min(max(_FREE_SHARE * size, _FREE_MIN), _FREE_MAX, size / 2)
+    return disk.f_frsize * disk.f_bavail < wanted or disk.f_favail < _FREE_SHARE * disk.f_files
+
+
 def _size(path: str) -> int:
-    """Bytes on the disk, links not followed; 0 where it is gone."""
-    total = 0
-    for base, _, names in os.walk(path):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(base, name)).st_blocks * 512
-            except OSError:
-                continue
-    return total
+    """Bytes on the disk, links not followed; 0 where it is gone. du bears any depth: users nest folders deeper than
+    Python recurs."""
+    told = command.run(["du", "-skx", "--", path], limit_s=_LIMIT_S, errors=False).text.split("\t", 1)[0]
+    return int(told) * 1024 if told.isascii() and told.isdigit() else 0
 
 
 def _remove(path: str) -> list[str]:
-    """rmtree works by descriptor and follows no link. The user's folder is taken from its user first, so that no
-    process of that user can fill it while it goes."""
+    """rm works by descriptor, follows no link and bears any depth. The user's folder is taken from its user first, so
+    that no process of that user can fill it while it goes."""
     user = path if os.path.basename(path) == "user" else os.path.join(path, "user")
     try:
         if os.path.isdir(user) and os.geteuid() == 0:
             os.chown(user, 0, 0)
-        shutil.rmtree(path)
-    except (OSError, RecursionError) as error:
+    except OSError as error:
         return [f"{path}: not removed: {error}"]
-    return []
+    answer = command.run(["rm", "-rf", "--one-file-system", "--", path], limit_s=_LIMIT_S)
+    return [] if answer.why is None else [f"{path}: not removed: {answer.why[:300]}"]
 
 
 def _drop_dead_links(conf: Conf) -> list[str]:
