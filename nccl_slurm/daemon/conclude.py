@@ -15,9 +15,10 @@ from nccl_slurm.config import Config
 from nccl_slurm.daemon.diagnose import Diagnosis, Parts, diagnose, went_well
 from nccl_slurm.daemon.disposition import disposition, in_scope
 from nccl_slurm.daemon.output import OutputReader, parsed_from_json
-from nccl_slurm.daemon.publish import publish
+from nccl_slurm.daemon.publish import publish, published_at
 from nccl_slurm.daemon.runs import key_of
 from nccl_slurm.daemon.settle import settled
+from nccl_slurm.errors import NcclSlurmError
 from nccl_slurm.history.rows import RunRow
 from nccl_slurm.history.store import Store
 from nccl_slurm.model import Gap, Parsed
@@ -30,6 +31,7 @@ TURN_S = 5.0
 #: Outputs read at the same time. One takes 0.25 s of a core, most of it for starting Python and compiling the patterns.
 AT_ONCE = 4
 AT_A_TIME = 200
+LEFT_S = 600.0
 
 
 @dataclass
@@ -42,6 +44,8 @@ class Conclusions:
     reader: OutputReader
     controllers: Sequence[str] = ()
     unpublished: set[tuple[str, int, int]] = field(default_factory=set)
+    #: Runs on which nothing could be said for a fault of ours, and until when they are left: others wait behind them.
+    left: dict[tuple[str, int, int], float] = field(default_factory=dict)
 
     def settling(self) -> list[RunRow]:
         return [run for run in self.store.open_runs() if run.status == "settling"]
@@ -49,10 +53,11 @@ class Conclusions:
     def settle(self, last_completing: Mapping[str, float]) -> int:
         """Concludes runs whose time has come, for some seconds; returns how many."""
         began, done = self.clock.now(), 0
-        ready = (run for run in self.settling() if self._settled(run, last_completing))
+        waiting = (run for run in self.settling() if self.left.get(key_of(run), 0.0) <= began)
+        ready = (run for run in waiting if self._settled(run, last_completing))
         while batch := list(islice(ready, AT_ONCE)):
             for run, read in zip(batch, self._read_all(batch), strict=True):
-                self.conclude(run, read)
+                self._conclude_or_leave(run, read)
             done += len(batch)
             if self.clock.now() - began > TURN_S:
                 break
@@ -69,21 +74,29 @@ class Conclusions:
             cap_s=self.config.daemon.settle_cap_s,
         )
 
+    def _conclude_or_leave(self, run: RunRow, read: Parsed) -> None:
+        """What the store or Slurm refuses is no fault of this run: that goes up."""
+        try:
+            self.conclude(run, read)
+        except NcclSlurmError:
+            raise
+        except Exception as error:
+            _log.exception("job %s run %d", run.id, run.run)
+            self.left[key_of(run)] = self.clock.now() + LEFT_S
+            why = f"job {run.id} run {run.run}: {type(error).__name__}: {error}"
+            self.store.note("verdicts", why, self.clock.now())
+
     def conclude(self, run: RunRow, read: Parsed) -> None:
         """The last word on a run, until a late record comes. ``read`` is what its own output says now."""
         if _went_well(run):
-            well = went_well(self._parts(run, Parsed()))
-            self._finish(run, well)
-            if self.store.comment_of(*key_of(run)):  # a live verdict that the end did not bear out
-                self._queue(run, well)
+            # a text that is there is a live verdict's, which the end did not bear out
+            speaks = self.store.comment_of(*key_of(run)) is not None
+            self._finish(run, went_well(self._parts(run, Parsed())), speaks=speaks)
             return
         found = diagnose(self._parts(run, self._kept(run, read)), "final", run_in_comment=self._number_if_old(run))
         scope = self.config.scope_of(run.partition)
-        if in_scope(scope, run.gpus, found.of_interest) and not self._before_us(run):
-            self._finish(replace(run, disposition="diagnose"), found)
-            self._queue(run, found)
-        else:
-            self._finish(replace(run, disposition="record"), found)
+        speaks = in_scope(scope, run.gpus, found.of_interest) and not self._before_us(run)
+        self._finish(replace(run, disposition="diagnose" if speaks else "record"), found, speaks=speaks)
 
     def _before_us(self, run: RunRow) -> bool:
         """It ended before this store began, and no node told of it: a weak verdict must not replace what an earlier
@@ -134,9 +147,12 @@ class Conclusions:
         kept = self.store.output(*key_of(run))
         return parsed_from_json(kept) if kept else read
 
-    def _finish(self, run: RunRow, found: Diagnosis) -> None:
-        self.store.upsert_run(replace(run, status="final"))
+    def _finish(self, run: RunRow, found: Diagnosis, *, speaks: bool) -> None:
+        """Final comes last: a daemon that dies on the way does all of it again, and nothing of it twice."""
         self._keep(run, found)
+        if speaks:
+            self._queue(run, found)
+        self.store.upsert_run(replace(run, status="final"))
         _log.info("job %s run %d: %s", run.id, run.run, found.report["verdict"]["summary"])
 
     def _keep(self, run: RunRow, found: Diagnosis) -> None:
@@ -152,6 +168,13 @@ class Conclusions:
             return
         self.unpublished.add(key_of(run))
         self.store.note("publish", why, self.clock.now())
+
+    def find_unpublished(self, since: float) -> None:
+        """Reports that a daemon before this one made, and died, or stopped while the shared folder was away."""
+        folder = os.path.join(self.config.paths.shared, "reports")
+        for key, job_id, made in self.store.report_times(since) if self.config.paths.shared else ():
+            if (published_at(folder, job_id, key[2]) or 0.0) < int(made):
+                self.unpublished.add(key)
 
     def publish_again(self) -> None:
         """The shared folder was away when these reports were made."""

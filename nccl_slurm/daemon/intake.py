@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from nccl_slurm.clock import Clock
 from nccl_slurm.collect.shared import Inbox, Incoming
@@ -88,8 +87,9 @@ class RecordIntake:
         except (RecordError, InputError) as error:
             self._refuse(name, str(error))
             return False
-        if run is None:
-            return False
+        return run is not None and self._store_one(name, incoming, run)
+
+    def _store_one(self, name: str, incoming: Incoming, run: RunRow) -> bool:
         node = incoming.record["node"]
         if node not in run.nodes:
             self._refuse(name, f"node {node} is not in the list of run {run.run} of job {run.id}")
@@ -98,8 +98,6 @@ class RecordIntake:
         late = kept is not None and kept.report["status"] == "final"
         now = self._clock.now()
         new = self._store.add_record(*key_of(run), incoming.record, received=now, late=late)
-        if new and run.status == "final" and run.disposition != "ignore":
-            self._store.upsert_run(replace(run, status="settling"))
         self._inbox.done(name)
         return new
 

@@ -86,6 +86,7 @@ class Daemon:
         self._duties = self._make_duties()
         if store.value("born") is None:
             store.set_value("born", int(clock.now()))
+        self._conclusions.find_unpublished(clock.now() - config.daemon.look_back_h * 3600)
 
     def _make_intake(self) -> RecordIntake | None:
         shared = self._config.paths.shared

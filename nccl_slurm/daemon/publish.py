@@ -15,7 +15,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["acl_for", "publish", "published_name"]
+__all__ = ["acl_for", "publish", "published_at", "published_name"]
 
 _ID = re.compile(r"[0-9]{1,18}([_+][0-9]{1,18})?")
 # linux/posix_acl_xattr.h: version 2, then (tag, permissions, id) triples in this order of tags
@@ -41,11 +41,22 @@ def published_name(job_id: str, run: int | None = None) -> str:
     return f"{job_id}.json" if run is None else f"{job_id}.run{int(run)}.json"
 
 
+def published_at(folder: str, job_id: str, run: int) -> float | None:
+    """When the run's report was published last; None where it is not there, or nobody can tell."""
+    try:
+        return os.stat(os.path.join(folder, published_name(job_id, run)), follow_symlinks=False).st_mtime
+    except OSError:
+        return None
+
+
 def publish(folder: str, report: Mapping[str, Any], uid: int, *, newest: bool) -> str | None:
-    """Writes the copy (or copies). Returns None, or why it was not published. Never raises OSError."""
+    """Writes the copies, that of the run last: where it is, all are. Returns None, or why it was not published.
+
+    Never raises OSError.
+    """
     job = report["job"]
     data = json.dumps(report).encode()
-    names = [published_name(job["id"], job["run"])] + ([published_name(job["id"])] if newest else [])
+    names = ([published_name(job["id"])] if newest else []) + [published_name(job["id"], job["run"])]
     try:
         for name in names:
             _write(folder, name, data, uid)
@@ -68,7 +79,7 @@ def _opened(folder: str) -> int:
 
 def _write(folder: str, name: str, data: bytes, uid: int) -> None:
     at = _opened(folder)
-    part = f".{name}.{os.getpid()}"
+    part = f".{name}.part"  # one daemon writes here: what a killed one left is found again, and removed
     try:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part, dir_fd=at)

@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import delete, func, insert, or_, select, update
 
 from nccl_slurm.history.database import Database, fitting, packed, unpacked
 from nccl_slurm.history.rows import RecordRow, ReportRow
 from nccl_slurm.history.runs import of_run
-from nccl_slurm.history.schema import node_records, reports
+from nccl_slurm.history.schema import node_records, reports, runs
 
 __all__ = ["Records"]
 
@@ -20,16 +20,24 @@ class Records(Database):
     def add_record(
         self, cluster: str, raw_id: int, run: int, record: Mapping[str, Any], *, received: float, late: bool = False
     ) -> bool:
-        """Store a node record (valid by its schema). False where this very record is there already."""
+        """Store a node record (valid by its schema); it takes the place of an older one of that node.
+
+        False, and nothing changes, where this one or a newer one is there. A run that was final is to be judged again,
+        in the same transaction: a daemon that dies after it still knows.
+        """
         data = packed(record)
         digest = hashlib.sha256(data).hexdigest()
         values = {"cluster": cluster, "raw_id": raw_id, "run": run, "node": record["node"], "sha256": digest}
         rest = {"received": received, "written": record["written"], "late": late, "record": data}
         same = (of_run(node_records, cluster, raw_id, run), node_records.c.node == record["node"])
+        known = or_(node_records.c.sha256 == digest, node_records.c.written > record["written"])
+        again = (of_run(runs, cluster, raw_id, run), runs.c.status == "final", runs.c.disposition != "ignore")
         with self._writing() as connection:
-            if connection.scalar(select(node_records.c.run).where(*same, node_records.c.sha256 == digest)) is not None:
+            if connection.scalar(select(node_records.c.run).where(*same, known).limit(1)) is not None:
                 return False
+            connection.execute(delete(node_records).where(*same))
             connection.execute(insert(node_records).values(fitting(node_records, {**values, **rest})))
+            connection.execute(update(runs).where(*again).values(status="settling"))
         return True
 
     def records(self, cluster: str, raw_id: int, run: int) -> tuple[RecordRow, ...]:
@@ -76,3 +84,14 @@ class Records(Database):
             return None
         values = dict(found._mapping)
         return ReportRow(**{**values, "report": unpacked(values["report"])})
+
+    def report_times(self, since: float) -> tuple[tuple[tuple[str, int, int], str, float], ...]:
+        """Key and job id of each run whose newest report was made since then, and when."""
+        at = func.max(reports.c.at).label("at")
+        same = of_run(runs, reports.c.cluster, reports.c.raw_id, reports.c.run)
+        query = select(reports.c.cluster, reports.c.raw_id, reports.c.run, runs.c.id, at).join(runs, same)
+        query = query.where(reports.c.at >= since)
+        query = query.group_by(reports.c.cluster, reports.c.raw_id, reports.c.run, runs.c.id)
+        with self._reading() as connection:
+            found = connection.execute(query).all()
+        return tuple(((cluster, raw_id, run), job_id, float(made)) for cluster, raw_id, run, job_id, made in found)
