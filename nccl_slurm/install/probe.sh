@@ -54,6 +54,10 @@ kind_of() {
     if [ -f "$1" ]; then echo file; elif [ -d "$1" ]; then echo folder; elif [ -e "$1" ]; then echo other; else echo dangling; fi
 }
 
+filesystem_of() {
+    findmnt -n -o FSTYPE --target "$1" 2>/dev/null | tail -n 1
+}
+
 # Slurm starts a script by the name that it was configured with: one that looks for its neighbours there notices a link.
 looks_at_own_path() {
     # shellcheck disable=SC2016
@@ -70,7 +74,7 @@ describe() {
         kind=$(kind_of "$path")
         sum=
         [ "$kind" != file ] || sum=$(sha256sum <"$path")
-        say file "$1" "$path" "$real" "$kind" "$(answer test -x "$path")" "${sum%% *}" "$(stat -L -f -c %T "$path" 2>/dev/null)" \
+        say file "$1" "$path" "$real" "$kind" "$(answer test -x "$path")" "${sum%% *}" "$(filesystem_of "$path")" \
             "$(open_to_others "$real")" "$(answer test "$kind" = file -a -n "$(looks_at_own_path "$path" && echo yes)")"
     done
     unset IFS
@@ -109,27 +113,37 @@ END
 }
 
 say_tools() {
-    for tool in setsid setpriv timeout readlink stat sha256sum; do
+    for tool in setsid setpriv timeout readlink stat sha256sum find findmnt; do
         command -v $tool >/dev/null 2>&1 || say absent $tool
     done
 }
 
+# Without a job's variables a hook has nothing to do. One that would start the site's own script first is left alone.
+say_starts() {
+    say starts_prolog "$(answer env -i "$hooks/prolog.d/50-nccl-slurm")"
+    say starts_epilog "$(answer env -i "$hooks/epilog.d/50-nccl-slurm")"
+    [ -n "$site_task" ] || say starts_task_prolog "$(answer as $nobody env -i "$hooks/task_prolog")"
+}
+
 say_node() {
+    say_starts
     say task_prolog "$(answer as $nobody test -r "$hooks/task_prolog" -a -x "$hooks/task_prolog")"
     say systemd "$(answer test -d /run/systemd/system -a -n "$(command -v systemd-run)")"
     mkdir "$spool/.check.$nonce" 2>/dev/null && rmdir "$spool/.check.$nonce"
-    say spool "$(answer test $? = 0)" "$spool" "$(stat -L -f -c %T "$spool" 2>/dev/null)"
+    say spool "$(answer test $? = 0)" "$spool" "$(filesystem_of "$spool")"
 }
 
 say_controller() {
     uid=$(id -u "$user" 2>/dev/null || echo $nobody)
     say epilog_slurmctld "$(answer as "$uid" test -r "$hooks/epilog_slurmctld" -a -x "$hooks/epilog_slurmctld")" "$user"
+    [ -n "$site_controller" ] || say starts_epilog_slurmctld "$(answer as "$uid" env -i "$hooks/epilog_slurmctld")"
     say events "$(answer as "$uid" test -d "$events" -a -w "$events")" "$events" "$user"
     [ -z "$site_controller" ] || say site_epilog_slurmctld "$(answer as "$uid" test -x "$site_controller")" "$user"
 }
 
 say_code() {
     describe "$python"
+    describe "$prefix/nccl_slurm/capture/main.py"
     # shellcheck disable=SC2016
     version=$(timeout -k 1 20 "$python" -I -S -B -c '
 import sys
@@ -142,6 +156,7 @@ print(".".join(map(str, sys.version_info[:2])))' "$prefix" </dev/null 2>&1 | tai
 # shellcheck disable=SC2016
 say_shared() {
     [ -n "$shared" ] || return 0
+    say owners "$(stat -L -c '%u %a' "$shared/tmp" "$shared/new" | tr '\n' ' ')"
     say shared "$(answer as "$ship" sh -c '[ -w "$2" ] && : >"$1" && rm "$1"' sh "$shared/tmp/.check.$nonce.$node" \
         "$shared/new")" "$shared" "$ship"
 }
@@ -163,4 +178,4 @@ main() {
     say end
 }
 
-main "$@" 2>/dev/null
+main "$@" </dev/null 2>/dev/null

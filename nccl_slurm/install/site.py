@@ -5,32 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Mapping
 
-__all__ = ["Answer", "File", "is_network", "merged", "read_answers"]
-
-#: Names that stat(1) has for file systems that another machine may take away, and FUSE, behind which one often is.
-_NETWORK = (
-    "nfs",
-    "lustre",
-    "ceph",
-    "smb",
-    "cifs",
-    "gpfs",
-    "fhgfs",
-    "beegfs",
-    "afs",
-    "9p",
-    "v9fs",
-    "fuse",
-    "panfs",
-    "gfs",
-)
+__all__ = ["Answer", "File", "merged", "read_answers"]
 
 
 @dataclass(frozen=True)
 class File:
     """``path`` as a glob gives it, ``real`` with links resolved. ``kind``: file, folder, other, dangling.
 
-    ``open_to`` is the first of the file and the folders above it that somebody besides root can change; empty: none.
+    ``filesystem`` is its type in the mount table. ``open_to`` is the first of the file and the folders above it that
+    somebody besides root can change; empty: none.
     ``own_path``: its text looks at the name that it was started by.
     """
 
@@ -94,10 +77,6 @@ def _take(answer: Answer, word: str, values: list[str]) -> None:
 def _file(values: list[str]) -> File:
     _, path, real, kind, executable, digest, filesystem, open_to, own_path = values
     return File(path, real, kind, executable == "yes", digest, filesystem, open_to, own_path == "yes")
-
-
-def is_network(filesystem: str) -> bool:
-    return filesystem.lower().startswith(_NETWORK)
 
 
 def merged(answers: Mapping[str, Answer]) -> dict[str, tuple[File, ...]]:

@@ -18,7 +18,7 @@ _TIMEOUTS = ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout")
 class SlurmConfig:
     """Paths are as slurm.conf has them, in its order. ``timeouts`` holds those that are set, in seconds.
 
-    ``release`` is (major, minor); (0, 0) where the text names none.
+    ``release`` is (major, minor); (0, 0) where the text names none. ``configless``: nodes get it from slurmctld.
     """
 
     release: tuple[int, int] = (0, 0)
@@ -36,6 +36,7 @@ class SlurmConfig:
     tres: tuple[str, ...] = ()
     gres_types: tuple[str, ...] = ()
     controllers: tuple[str, ...] = ()
+    configless: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def parse_config(text: str) -> SlurmConfig:
         tres=words("AccountingStorageTRES"),
         gres_types=words("GresTypes"),
         controllers=tuple(one.partition("(")[0] for one in values.get("SlurmctldHost", ())),
+        configless="enable_configless" in words("SlurmctldParameters"),
     )
 
 
