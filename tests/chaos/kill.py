@@ -123,4 +123,4 @@ def play(scene: Scene, kills: int = KILLS, jobs: int = JOBS, *, verified: bool =
 
 
 if __name__ == "__main__":
-    raise SystemExit(command("kill", __doc__, play))
+    raise SystemExit(command("kill", __doc__, lambda scene, _: play(scene)))

@@ -14,7 +14,7 @@ from tests.chaos.invariants import Findings
 from tests.cluster.client import ClusterError
 from tests.cluster.harness import Cluster
 
-__all__ = ["SLURM", "Scene", "command", "opened"]
+__all__ = ["SLURM", "Scene", "command", "no_options", "opened"]
 
 #: Slurm forgets an ended job after half a minute, so that the last look at a comment is not five minutes away.
 SLURM = ("MinJobAge=30",)
@@ -41,15 +41,29 @@ def opened(folder: Path, seed: int, *, cpus: int = 8, extra: Sequence[str] = SLU
         yield Scene(cluster, seed)
 
 
-def command(name: str, doc: str | None, play: Callable[[Scene], Findings], *, cpus: int = 8) -> int:
+def no_options(parser: argparse.ArgumentParser) -> None:
+    """A scenario that needs none but those that all have."""
+
+
+def command(
+    name: str,
+    doc: str | None,
+    play: Callable[[Scene, argparse.Namespace], Findings],
+    options: Callable[[argparse.ArgumentParser], None] = no_options,
+    *,
+    cpus: int = 8,
+) -> int:
     """Runs the scenario as ``python -m tests.chaos.NAME``; returns the exit status."""
-    parser = argparse.ArgumentParser(prog=f"python -m tests.chaos.{name}", description=doc)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m tests.chaos.{name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options(parser)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
     parser.add_argument("--scratch", type=Path, default=Path(f"/var/tmp/nccl-slurm-chaos-{name}"))
     chosen = parser.parse_args()
     try:
         with opened(chosen.scratch.absolute(), chosen.seed, cpus=cpus) as scene:
-            found = play(scene)
+            found = play(scene, chosen)
     except ClusterError as error:
         print(f"{name}: seed {chosen.seed}: {error}", file=sys.stderr)
         return 2

@@ -71,13 +71,13 @@ class Stream:
         pauses = [self.rng.uniform(0, 2 * self.pause_s) for _ in rounds]
         self._run(lambda: self._submit_all(rounds, pauses))
 
-    def submit(self, kind: str, pause_s: int) -> str:
+    def submit(self, kind: str, pause_s: int, *more: str) -> str:
         """Waits where slurmctld is away."""
         made = KINDS[kind]
         number = len(self.comments)
         comment = COMMENTS[number % len(COMMENTS)].format(n=number)
         script = "#!/bin/sh\n" + made.script.replace("{pause}", str(pause_s))
-        options = [*made.options, *([f"--comment={comment}"] if comment else [])]
+        options = [*made.options, *more, *([f"--comment={comment}"] if comment else [])]
         job = self._insist(lambda: self.cluster.sbatch(script, *options))
         self.comments[job] = comment
         if made.then:
