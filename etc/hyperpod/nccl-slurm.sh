@@ -27,7 +27,7 @@ say() {
 # writes. Fails where they don't tell.
 role() {
     # shellcheck disable=SC2046 # one word an address
-    python3 -I - "$NCCL_SLURM_ROOT/opt/ml/config" $(hostname -I) <<'END_OF_PYTHON'
+    python3 -I - "$NCCL_SLURM_ROOT/opt/ml/config" $(hostname -I) 2>/dev/null <<'END_OF_PYTHON'
 import json, sys
 
 folder, addresses = sys.argv[1], set(sys.argv[2:])
@@ -55,6 +55,7 @@ wait_for() {
 }
 
 # Another file system than the instance's own disk. A folder made before the mount would be hidden by it.
+# shellcheck disable=SC2317 # called by wait_for
 is_mounted() {
     local above=$1
     [ -z "$NCCL_SLURM_ROOT" ] || return 0
@@ -66,7 +67,7 @@ is_mounted() {
 has_code() {
     timeout 10 test -e "$1/nccl_slurm/install/main.py" || return 1
     case $(timeout 10 stat -c '%u %A' "$1") in
-        '0 d????-??-?') return 0 ;;
+        0\ d????-??-?) return 0 ;;
     esac
     say "$1 is not root's alone: not used"
     return 1
