@@ -9,7 +9,7 @@ import subprocess
 import time
 from typing import Mapping, NamedTuple, Sequence
 
-__all__ = ["Output", "run"]
+__all__ = ["Output", "read_pipe", "run"]
 
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/opt/bin"
 
@@ -58,21 +58,27 @@ def run(
 
 
 def _read(child: subprocess.Popen[bytes], limit_s: float, limit_bytes: int) -> tuple[bytes, bool]:
-    """What it printed, and whether it ended by itself (or by printing too much)."""
     assert child.stdout is not None
-    end, parts, size, ended = time.monotonic() + limit_s, [], 0, False
-    with selectors.DefaultSelector() as selector, child.stdout as pipe:
+    end = time.monotonic() + limit_s
+    with child.stdout as pipe:
+        data, ended = read_pipe(pipe.fileno(), end, limit_bytes)
+    _stop(child, max(0.0, end - time.monotonic()) if ended and len(data) < limit_bytes else 0.0)
+    return data, ended
+
+
+def read_pipe(pipe: int, end: float, limit_bytes: int) -> tuple[bytes, bool]:
+    """What came, and whether the other side ended by itself (or by printing too much). ``end``: monotonic clock."""
+    parts, size, ended = [], 0, False
+    with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         while size < limit_bytes and selector.select(max(0.0, end - time.monotonic())):
-            part = os.read(pipe.fileno(), min(1 << 16, limit_bytes - size))
+            part = os.read(pipe, min(1 << 16, limit_bytes - size))
             if not part:
                 ended = True
                 break
             parts.append(part)
             size += len(part)
-    ended = ended or size >= limit_bytes
-    _stop(child, max(0.0, end - time.monotonic()) if ended and size < limit_bytes else 0.0)
-    return b"".join(parts), ended
+    return b"".join(parts), ended or size >= limit_bytes
 
 
 def _stop(child: subprocess.Popen[bytes], grace_s: float) -> None:

@@ -1,6 +1,6 @@
 """Entry of the node side, run as a script by the hooks' wrapper: ``python3 -I -S .../capture/main.py VERB``.
 
-Verbs: ``before RUN``, ``finish RUN``, ``boot``, ``sweep``, and
+Verbs: ``before RUN``, ``finish RUN``, ``boot``, ``sweep``, ``work`` (all runs in the queue: the wrapper's), and
 ``read-user --uid UID --gid GID [--user NAME] [--host HOST] PATH...``, which prints one JSON object.
 Exit status: 0 done; 1 not done, with one line on standard error and in syslog; 2 usage.
 """
@@ -11,13 +11,15 @@ import argparse
 import os
 import sys
 import syslog
-from typing import Sequence
+from contextlib import suppress
+from typing import Callable, Sequence
 
 if __package__ in (None, ""):  # -I leaves the script's own place out of the search path
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from nccl_slurm.capture import spool, sweep, worker
+from nccl_slurm.capture import dispatch, patterns, spool, sweep, userread, worker
 from nccl_slurm.capture.conf import Conf, from_environment
+from nccl_slurm.capture.queue import Entry
 from nccl_slurm.errors import ConfigError, NcclSlurmError
 
 __all__ = ["main"]
@@ -25,14 +27,19 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
+    return _told(chosen.verb, lambda: _perform(chosen, from_environment()))
+
+
+def _told(verb: str, perform: Callable[[], list[str]]) -> int:
+    """The exit status, after one line for each problem."""
     try:
-        problems = _perform(chosen, from_environment())
+        problems = perform()
     except (NcclSlurmError, OSError) as error:
         problems = [str(error)]
     except Exception as error:  # nobody reads a traceback of a detached process; syslog gets one line
         problems = [f"{type(error).__name__}: {error} ({_place(error)})"]
     for problem in problems:
-        _say(f"{chosen.verb}: {problem}")
+        _say(f"{verb}: {problem}")
     return 1 if problems else 0
 
 
@@ -43,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
         verbs.add_parser(verb, help=help_text).add_argument("run", metavar="RUN")
     verbs.add_parser("boot", help="close runs of earlier boots")
     verbs.add_parser("sweep", help="ship late records, remove old runs")
+    verbs.add_parser("work", help="see to the queue")
     reader = verbs.add_parser("read-user", help="read a user's files as that user")
     reader.add_argument("--uid", type=int, required=True)
     reader.add_argument("--gid", type=int, required=True)
@@ -61,23 +69,34 @@ def _perform(chosen: argparse.Namespace, conf: Conf) -> list[str]:
         return sweep.sweep(conf)
     if chosen.verb == "boot":
         return sweep.close_orphans(conf)
-    run = spool.open_run(conf.spool, chosen.run)
-    if chosen.verb == "before":
+    if chosen.verb == "work":
+        _work(conf)
+        return []
+    return _one(conf, chosen.verb, chosen.run)
+
+
+def _one(conf: Conf, verb: str, path: str) -> list[str]:
+    run = spool.open_run(conf.spool, path)
+    if verb == "before":
         worker.before(conf, run)
         return []
     why = worker.finish(conf, run)
     return [] if why is None else [why]
 
 
-def _read_user(chosen: argparse.Namespace, conf: Conf) -> None:
-    from nccl_slurm.capture import userread
+def _work(conf: Conf) -> None:
+    with suppress(ConfigError):  # each run tells of it
+        patterns.rows(conf)
 
+    def work(entry: Entry) -> int:
+        return _told(entry.verb, lambda: _one(conf, entry.verb, os.path.join(conf.spool, entry.run)))
+
+    dispatch.attend(conf, work)
+
+
+def _read_user(chosen: argparse.Namespace, conf: Conf) -> None:
     request = userread.Request(chosen.uid, chosen.gid, chosen.user, chosen.host, chosen.paths)
-    try:
-        answer = userread.read(conf, request)
-    except ConfigError as error:
-        answer = userread.nothing_read(str(error))
-    print(userread.printed(answer))
+    print(userread.answer(conf, request))
 
 
 def _place(error: BaseException) -> str:
@@ -92,6 +111,7 @@ def _say(line: str) -> None:
     print(f"nccl-slurm-node: {shown}", file=sys.stderr)
     syslog.openlog("nccl-slurm-node")
     syslog.syslog(syslog.LOG_WARNING, shown)
+    syslog.closelog()  # a forked child closes all descriptors, this one behind the C library's back
 
 
 if __name__ == "__main__":

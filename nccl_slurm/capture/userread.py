@@ -1,7 +1,8 @@
-"""``read-user``: reads what a job's user wrote, as that user, and prints one JSON object.
+"""Reads what a job's user wrote, as that user, and answers with one JSON object.
 
 The process starts as root, loads all code and pattern rows, gives root away, and only then looks at the first path.
-It serves the worker (a run's ``user/`` folder) and the daemon (output files of the job, named absolutely).
+It serves the worker (a forked child, a run's ``user/`` folder) and the daemon (the verb ``read-user``, output files of
+the job, named absolutely).
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Sequence
 
-from nccl_slurm.capture import rights
+from nccl_slurm.capture import patterns, rights
 from nccl_slurm.capture.conf import Conf
 from nccl_slurm.capture.facts import clean_facts, clean_gaps, clean_ranks
 from nccl_slurm.capture.record import fit
 from nccl_slurm.capture.userfiles import Found, find
+from nccl_slurm.errors import ConfigError
 from nccl_slurm.model import Gap, Parsed
 from nccl_slurm.parse.folder import Source, read_sources
-from nccl_slurm.parse.patterns import Rows, load_rows
+from nccl_slurm.parse.patterns import Rows
 
-__all__ = ["Request", "nothing_read", "printed", "read"]
+__all__ = ["Request", "answer"]
 
 _MEMORY_BYTES = 3 << 30
 #: What is handed back at most; the record has room for little more.
@@ -39,9 +41,18 @@ class Request:
     paths: Sequence[str]
 
 
-def read(conf: Conf, request: Request) -> dict[str, Any]:
+def answer(conf: Conf, request: Request) -> str:
+    """One JSON object. Raises InputError (rights)."""
+    try:
+        found = _read(conf, request)
+    except ConfigError as error:
+        found = _nothing_read(str(error))
+    return json.dumps(found, separators=(",", ":"), allow_nan=False)
+
+
+def _read(conf: Conf, request: Request) -> dict[str, Any]:
     """Raises ConfigError (pattern rows) and InputError (rights); what is wrong with the files is in ``gaps``."""
-    rows = load_rows(conf.patterns or None)
+    rows = patterns.rows(conf)
     rights.limit_resources(int(conf.worker_limit_s), _MEMORY_BYTES)
     rights.become(request.uid, request.gid, request.user)
     gaps: list[Gap] = []
@@ -70,7 +81,7 @@ def _read_sources(sources: list[Source], rows: Rows) -> Parsed:
 
 def _answer(parsed: Parsed, gaps: list[Gap], found: list[Found], patterns: str) -> dict[str, Any]:
     seen = [{"source": one.source, "why": one.why} for one in (*gaps, *parsed.gaps)]
-    answer = {
+    found_there = {
         "facts": clean_facts([fact.to_json() for fact in parsed.facts], "job", seen),
         "ranks": clean_ranks([rank.to_json() for rank in parsed.ranks]),
         "files": [_file(one, parsed) for one in found[:_MAX_FILES]],
@@ -80,7 +91,7 @@ def _answer(parsed: Parsed, gaps: list[Gap], found: list[Found], patterns: str) 
         "patterns": patterns,
         "gaps": clean_gaps(seen),
     }
-    return fit(answer, OUTPUT_BYTES)
+    return fit(found_there, OUTPUT_BYTES)
 
 
 def _file(found: Found, parsed: Parsed) -> dict[str, Any]:
@@ -88,7 +99,7 @@ def _file(found: Found, parsed: Parsed) -> dict[str, Any]:
     return {"path": found.name[:4096], "size": found.size, "mtime": found.mtime, "read": found.name not in unread}
 
 
-def nothing_read(why: str) -> dict[str, Any]:
+def _nothing_read(why: str) -> dict[str, Any]:
     """The answer where nothing could be read at all."""
     gaps = [{"source": "user files", "why": why[:1000]}]
     nothing: dict[str, Any] = {
@@ -100,7 +111,3 @@ def nothing_read(why: str) -> dict[str, Any]:
         "lines_unknown": 0,
     }
     return dict(nothing, patterns=None, gaps=gaps)
-
-
-def printed(answer: dict[str, Any]) -> str:
-    return json.dumps(answer, separators=(",", ":"), allow_nan=False)

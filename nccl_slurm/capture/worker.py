@@ -8,25 +8,35 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, TypeVar
 
-from nccl_slurm.capture import clock, command, difference, kernel, machine, ownership, record, ship, snapshot, spool
+from nccl_slurm.capture import (
+    child,
+    clock,
+    difference,
+    kernel,
+    machine,
+    ownership,
+    patterns,
+    record,
+    ship,
+    snapshot,
+    spool,
+    userread,
+)
 from nccl_slurm.capture.conf import Conf
 from nccl_slurm.capture.facts import clean_fact, clean_facts, clean_gaps, clean_ranks, text
 from nccl_slurm.capture.neighbours import Neighbours
 from nccl_slurm.capture.spool import Run
 from nccl_slurm.model import Fact, Gap
 from nccl_slurm.parse.kernel import kernel_facts
-from nccl_slurm.parse.patterns import Rows, load_rows
 
 __all__ = ["before", "finish"]
 
 _ANSWER_BYTES = 1 << 23
 _MAX_KERNEL_EVENTS = 2000
-_MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "main.py")
 _T = TypeVar("_T")
 
 
@@ -161,11 +171,7 @@ class _Work:
         lines = kernel.kernel_lines(self.conf, start, end, self.earlier_boot, self.gaps)
         if self.earlier_boot is not None:
             lines += kernel.panic_lines(self.conf, start, now, self.gaps)
-        return ownership.own_events(kernel_facts(lines, self.node, self._rows()), held, self.gaps)
-
-    def _rows(self) -> Rows:
-        """Raises ConfigError (a node without compiled rows whose Python reads no TOML): a gap of its source."""
-        return load_rows(self.conf.patterns or None)
+        return ownership.own_events(kernel_facts(lines, self.node, patterns.rows(self.conf)), held, self.gaps)
 
     def _user_files(self) -> dict[str, Any]:
         uid, gid = self.env.get("SLURM_JOB_UID", ""), self.env.get("SLURM_JOB_GID", "")
@@ -177,13 +183,14 @@ class _Work:
             return self._nothing("the hooks had no SLURM_JOB_UID")
         gid = gid if gid.isascii() and gid.isdigit() else uid
         reserve = min(60.0, 0.3 * self.conf.worker_limit_s)
-        argv = [sys.executable, "-I", "-S", _MAIN, "read-user", "--uid", uid, "--gid", gid, "--host", self.node]
-        limit_s = max(5.0, self.left() - reserve)
-        answer = command.run(
-            [*argv, self.run.user], limit_s=limit_s, limit_bytes=_ANSWER_BYTES, env=dict(os.environ), errors=False
+        request = userread.Request(int(uid), int(gid), None, self.node, [self.run.user])
+        answer = child.answer_of(
+            lambda: userread.answer(self.conf, request),
+            limit_s=max(5.0, self.left() - reserve),
+            limit_bytes=_ANSWER_BYTES,
         )
         if answer.why is not None:
-            return self._nothing(f"reading them failed: {answer.why.replace(sys.executable, 'read-user')}")
+            return self._nothing(f"reading them failed: {answer.why}")
         try:
             return _cleaned(json.loads(answer.text))
         except (ValueError, RecursionError) as error:

@@ -16,7 +16,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from nccl_slurm.capture import command, spool, worker
+from nccl_slurm.capture import child, command, spool, worker
 from nccl_slurm.capture.conf import from_environment
 from nccl_slurm.parse.patterns import DATA, compile_rows
 from tests.capture import smi
@@ -228,8 +228,8 @@ FORGED = {"kind": "kernel.xid", "text": "x", "producer": "kernel", "role": "caus
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (command.Output("", "python3: no answer within 5 s"), "no answer within 5 s"),
-        (command.Output("", "python3: exit -9: no message"), "exit -9"),
+        (command.Output("", "no answer within 5 s"), "no answer within 5 s"),
+        (command.Output("", "ended with signal 9: no message"), "signal 9"),
         (command.Output("garbage", None), "no JSON"),
         (command.Output("[" * 100_000, None), "no JSON"),
         (command.Output(json.dumps({"facts": [FORGED, 7], "kernel_events": [FORGED], "ranks": 3}), None), None),
@@ -242,8 +242,7 @@ def test_a_reader_that_the_user_has_taken_over(
     """It runs with the user's rights: whatever it says, and if it says nothing, a record comes and fits."""
     run = node.starts()
     node.ends(run)
-    real = command.run
-    monkeypatch.setattr(command, "run", lambda argv, **more: answer if "read-user" in argv else real(argv, **more))
+    monkeypatch.setattr(child, "answer_of", lambda work, **more: answer)
     conf = from_environment(node.env)
     assert worker.finish(conf, spool.open_run(conf.spool, str(run))) is None
     record = node.record(run)

@@ -64,7 +64,7 @@ class Site:
     def worker_writes(self, line: str) -> None:
         node = self.hooks / "nccl-slurm-node"
         node.parent.mkdir(parents=True, exist_ok=True)
-        node.write_text(f"#!/bin/sh\n{line}\n")
+        node.write_text(f"#!/bin/sh\nexec >/dev/null # the hook waits for the end of its pipe\n{line}\n")
         node.chmod(0o755)
 
     def _make_traps(self) -> None:
@@ -114,7 +114,7 @@ class Site:
         return done
 
     def runs(self) -> list[Path]:
-        return sorted(path for path in self.spool.iterdir() if path.is_dir() and not path.is_symlink())
+        return sorted(path for path in self.spool.glob("*.*") if path.is_dir() and not path.is_symlink())
 
     def only_run(self) -> Path:
         (run,) = self.runs()
