@@ -185,7 +185,8 @@ def _remove_or_keep(path: str, kind: str, options: Options, mount_table: str, ap
 
 def _remove(path: str, kind: str, layout: Layout, applied: Applied) -> None:
     on_disk, whole = layout.on_disk(path), kind in ("tree", "data")
-    if not disk.see(on_disk).kind:
+    seen = disk.see(on_disk).kind
+    if not seen or (seen == "folder" and kind in ("file", "conf")):  # a folder in a file's place is none of ours
         return
     if applied.dry_run:
         applied.note("remove", "folder if empty" if kind == "folder" else kind, path)
