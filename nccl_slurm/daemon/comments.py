@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from nccl_slurm.clock import Clock
 from nccl_slurm.daemon.placement import Placement, place, place_live
-from nccl_slurm.errors import SlurmError
+from nccl_slurm.errors import SlurmError, SlurmUnreachable
 from nccl_slurm.history.rows import CommentRow
 from nccl_slurm.history.store import Store
 from nccl_slurm.scheduler.client import CommentField, CommentState, LiveJob, SchedulerClient
@@ -84,9 +84,13 @@ class CommentWriter:
             return 0
         try:
             decisions = self._decisions(due)
-        except SlurmError:
+        except SlurmUnreachable:
+            for row in due:  # no try of the row's: however long Slurm is away, no text is given up for it
+                self._store.comment_waits(row, self._clock.now() + _RETRY_S[0], "Slurm does not answer")
+            raise
+        except SlurmError as error:
             for row in due:
-                self._later(row, "Slurm's accounting does not answer")
+                self._later(row, str(error))
             raise
         groups = self._groups(due, decisions)
         with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -6,11 +6,12 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from nccl_slurm.clock import Clock
 from nccl_slurm.collect.shared import Inbox, Incoming
 from nccl_slurm.daemon.runs import key_of
-from nccl_slurm.errors import InputError, RecordError
+from nccl_slurm.errors import InputError, RecordError, SlurmError
 from nccl_slurm.history.rows import RunRow
 from nccl_slurm.history.store import Store
 
@@ -20,6 +21,8 @@ _EVENT = re.compile(r"(?P<job>[0-9]{1,10})\.[0-9]{1,10}")
 #: A record whose job Slurm does not know yet is looked at again; accounting learns of a job within seconds.
 UNKNOWN_JOB_S = 600.0
 A_TURN = 500
+#: slurmdbd knows a job some seconds after its begin; each look at waiting records is one question to Slurm.
+LOOK_SOON_S, SOON_S, LOOK_LATER_S = 3.0, 30.0, 30.0
 #: Clocks of nodes and controller differ, and a prolog may run late (no PrologFlags=Alloc: when a step starts).
 BEFORE_START_S = 60.0
 AFTER_END_S = 600.0
@@ -62,55 +65,82 @@ def run_of_record(runs: Sequence[RunRow], when: float) -> RunRow | None:
     return max(begun or fitting, key=lambda run: run.start or 0.0, default=None)
 
 
+class _Wait(NamedTuple):
+    """``since``: from when on Slurm has told that it knows no such run; None where it did not answer."""
+
+    since: float | None
+    look_at: float
+
+
 class RecordIntake:
     """Moves records from the shared folder into the store; what can't be believed goes to quarantine and is noted."""
 
-    def __init__(self, inbox: Inbox, store: Store, clock: Clock, cluster: str, learn: Callable[[int], None]) -> None:
+    def __init__(
+        self, inbox: Inbox, store: Store, clock: Clock, cluster: str, learn: Callable[[set[int]], None]
+    ) -> None:
         self._inbox = inbox
         self._store = store
         self._clock = clock
         self._cluster = cluster
-        self._learn = learn  # asks Slurm about one raw job id
-        self._waiting: dict[str, float] = {}
+        self._learn = learn  # asks Slurm about raw job ids; SlurmError where it does not answer
+        self._waiting: dict[str, _Wait] = {}
 
     def poll(self) -> int:
-        """Returns how many new records were stored; a flood is taken in turns."""
+        """Returns how many new records were stored; a flood is taken in turns, what waits already comes last."""
         names = self._inbox.pending()
-        self._waiting = {name: since for name, since in self._waiting.items() if name in names}
-        new_first = sorted(names, key=lambda name: name in self._waiting)
-        return sum(self._take(name) for name in new_first[:A_TURN])
+        self._waiting = {name: self._waiting[name] for name in names if name in self._waiting}
+        due = [name for name in names if self._look_at(name) <= self._clock.now()]
+        stored, strange = 0, []
+        for incoming in filter(None, map(self._read, sorted(due, key=self._look_at)[:A_TURN])):
+            run = self._match(incoming)
+            if run is None:
+                strange.append(incoming)
+            else:
+                stored += self._take(incoming, run)
+        return stored + self._take_strange(strange)
 
-    def _take(self, name: str) -> bool:
+    def _look_at(self, name: str) -> float:
+        return self._waiting[name].look_at if name in self._waiting else 0.0
+
+    def _read(self, name: str) -> Incoming | None:
         try:
-            incoming = self._inbox.read(name)
-            run = self._run(incoming)
+            return self._inbox.read(name)
         except (RecordError, InputError) as error:
             self._refuse(name, str(error))
-            return False
-        return run is not None and self._store_one(name, incoming, run)
+            return None
 
-    def _store_one(self, name: str, incoming: Incoming, run: RunRow) -> bool:
+    def _take(self, incoming: Incoming, run: RunRow) -> bool:
         node = incoming.record["node"]
         if node not in run.nodes:
-            self._refuse(name, f"node {node} is not in the list of run {run.run} of job {run.id}")
+            self._refuse(incoming.name, f"node {node} is not in the list of run {run.run} of job {run.id}")
             return False
         kept = self._store.report(*key_of(run))
         late = kept is not None and kept.report["status"] == "final"
         now = self._clock.now()
         new = self._store.add_record(*key_of(run), incoming.record, received=now, late=late)
-        self._inbox.done(name)
+        self._inbox.done(incoming.name)
         return new
 
-    def _run(self, incoming: Incoming) -> RunRow | None:
-        """None: not known yet, look again. RecordError where Slurm knows no such job after ten minutes."""
-        raw_id = incoming.record["job_id"]
-        run = self._match(incoming)
-        if run is None and self._first_look(incoming.name):
-            self._learn(raw_id)
+    def _take_strange(self, strange: Sequence[Incoming]) -> int:
+        """Records of jobs that the store does not know: Slurm is asked about all of them at once."""
+        if not strange:
+            return 0
+        answered, stored = self._ask({one.record["job_id"] for one in strange}), 0
+        for incoming in strange:
             run = self._match(incoming)
-        if run is None and self._clock.now() - self._waiting[incoming.name] > UNKNOWN_JOB_S:
-            raise RecordError(f"Slurm knows no run of job {raw_id} at that time")
-        return run
+            if run is None:
+                self._wait(incoming, answered)
+            else:
+                stored += self._take(incoming, run)
+        return stored
+
+    def _ask(self, raw_ids: set[int]) -> bool:
+        try:
+            self._learn(raw_ids)
+        except SlurmError as error:
+            self._store.note("records", f"{error}; records of unknown jobs wait", self._clock.now())
+            return False
+        return True
 
     def _match(self, incoming: Incoming) -> RunRow | None:
         """By time; a node whose clock is off is still told where the job had it in one run only."""
@@ -118,11 +148,15 @@ class RecordIntake:
         of_node = [run for run in runs if incoming.record["node"] in run.nodes]
         return run_of_record(runs, incoming.folder_time) or (of_node[0] if len(of_node) == 1 else None)
 
-    def _first_look(self, name: str) -> bool:
-        """Slurm is asked at the first look and then every 30 s."""
-        now = self._clock.now()
-        since = self._waiting.setdefault(name, now)
-        return int(now - since) % 30 == 0
+    def _wait(self, incoming: Incoming, answered: bool) -> None:
+        """Refused only after Slurm has said for ten minutes, without a pause, that it knows no such run."""
+        now, before = self._clock.now(), self._waiting.get(incoming.name)
+        since = None if not answered else before.since if before and before.since is not None else now
+        if since is not None and now - since > UNKNOWN_JOB_S:
+            self._refuse(incoming.name, f"Slurm knows no run of job {incoming.record['job_id']} at that time")
+            return
+        pause = LOOK_SOON_S if since is not None and now - since < SOON_S else LOOK_LATER_S
+        self._waiting[incoming.name] = _Wait(since, now + pause)
 
     def _refuse(self, name: str, why: str) -> None:
         try:

@@ -210,9 +210,11 @@ class Daemon:
         oldest = self._clock.now() - HINT_KEPT_S
         self._hinted = {job: at for job, at in self._hinted.items() if job in still_open and at > oldest}
 
-    def _learn(self, raw_id: int) -> None:
+    def _learn(self, raw_ids: set[int]) -> None:
+        """Both of Slurm's memories: slurmctld may hold what it could not yet tell slurmdbd."""
+        self._poll_jobs()
         if self._accounting:
-            self._ledger.reconcile([raw_id])
+            self._ledger.reconcile(raw_ids)
 
     def _poll_records(self) -> None:
         if self._intake is None:

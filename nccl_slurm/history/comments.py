@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, func, insert, select, update
 
 from nccl_slurm.history.database import Database, fitting
 from nccl_slurm.history.rows import CommentRow
@@ -21,7 +21,10 @@ _PENDING = ("queued", "written")
 
 class Comments(Database):
     def queue_comment(self, cluster: str, raw_id: int, run: int, text: str, at: float) -> bool:
-        """False where the run has this text already, whatever became of it."""
+        """False where the run has this text already, whatever became of it.
+
+        A job has one comment: that of its newest run which has a text. Those of earlier runs give way.
+        """
         start = {"text": text, "field": "", "state": "queued", "tries": 0, "next_try": at, "why": ""}
         values = fitting(comments, {"cluster": cluster, "raw_id": raw_id, "run": run, **start})
         this = of_run(comments, cluster, raw_id, run)
@@ -33,6 +36,7 @@ class Comments(Database):
                 connection.execute(insert(comments).values(values))
             else:
                 connection.execute(update(comments).where(this).values(values))
+            _one_a_job(connection, cluster, raw_id)
         return True
 
     def due_comments(self, now: float, limit: int = 200) -> tuple[CommentRow, ...]:
@@ -60,6 +64,10 @@ class Comments(Database):
     def comment_verified(self, row: CommentRow, field: str) -> None:
         self._change(row, state="verified", field=field, why="")
 
+    def comment_waits(self, row: CommentRow, at: float, why: str) -> None:
+        """To be looked at again; nothing was tried."""
+        self._change(row, next_try=at, why=why)
+
     def comment_later(self, row: CommentRow, at: float, why: str) -> None:
         self._change(row, next_try=at, tries=row.tries + 1, why=why)
 
@@ -79,3 +87,10 @@ class Comments(Database):
         with self._reading() as connection:
             found = connection.execute(query.order_by(*order).limit(limit)).all()
         return tuple(CommentRow(**dict(row._mapping)) for row in found)
+
+
+def _one_a_job(connection: Connection, cluster: str, raw_id: int) -> None:
+    of_job = (comments.c.cluster == cluster, comments.c.raw_id == raw_id)
+    newest = connection.scalar(select(func.max(comments.c.run)).where(*of_job))
+    earlier = (*of_job, comments.c.run < newest, comments.c.state.in_(_PENDING))
+    connection.execute(update(comments).where(*earlier).values(state="given-up", why=f"run {newest} has the comment"))

@@ -282,3 +282,13 @@ def test_a_failed_write_leaves_nothing_behind(store: Store) -> None:
         connection.exec_driver_sql("update runs set status = 'final'")
         _ = 1 / 0
     assert [row.status for row in store.open_runs()] == ["pending"]
+
+
+def test_a_job_has_the_comment_of_its_newest_run(store: Store) -> None:
+    for number in (1, 2):
+        store.upsert_run(RunRow("lab", 42, number, "42"))
+    store.queue_comment("lab", 42, 1, "[first]", 10.0)
+    store.queue_comment("lab", 42, 2, "[second]", 11.0)
+    store.queue_comment("lab", 42, 1, "[first, judged again]", 12.0)
+    assert [(row.run, row.text) for row in store.due_comments(20.0)] == [(2, "[second]")]
+    assert [(row.run, row.why) for row in store.comments_given_up()] == [(1, "run 2 has the comment")]

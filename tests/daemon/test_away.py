@@ -1,0 +1,77 @@
+"""Slurm does not answer: nothing is decided on that, however long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.test_loop import FAILED, Lab, end_badly
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path)
+    yield made
+    made.store.close()
+
+
+@pytest.mark.parametrize("away", ["slurmdbd", "slurmctld"])
+def test_a_record_of_an_unknown_job_waits_until_slurm_has_answered(lab: Lab, away: str) -> None:
+    lab.run(3)
+    lab.slurm.away = {away}
+    lab.slurm.held = True
+    job = lab.slurm.submit("n1", comment="mine")
+    lab.slurm.end(job, "FAILED", **FAILED)
+    lab.slurm._records.clear()  # slurmctld could not tell slurmdbd of it
+    if away == "slurmdbd":
+        lab.slurm.purge(job)
+    lab.record(job, "n1")
+    lab.run(1500, step=10)
+    assert not list((lab.shared / "quarantine").iterdir())
+    assert any("records of unknown jobs wait" in note.text for note in lab.store.notes("records"))
+    (record, ended, comment), *_ = lab.slurm._queued
+    lab.slurm._records.append(record)
+    lab.slurm.flush()
+    assert (ended.state, comment) == ("FAILED", "mine")
+    lab.slurm.away = set()
+    lab.run(200, step=5)
+    assert lab.comment(job).startswith("mine [nccl-slurm: ")
+
+
+def test_a_record_of_an_unknown_job_holds_up_no_other(lab: Lab) -> None:
+    lab.slurm.away = {"slurmdbd"}
+    lab.record(77, "n1")
+    lab.run(5)
+    lab.slurm.away = set()
+    job = end_badly(lab, "n1")
+    lab.run(1)
+    lab.slurm.away = {"slurmdbd"}
+    lab.record(78, "n1")
+    lab.record(job, "n1")
+    lab.run(3)
+    assert lab.store.record_nodes("c", job, 1) == {"n1"}
+
+
+def test_slurm_is_asked_once_for_many_unknown_jobs(lab: Lab) -> None:
+    lab.run(3)
+    for job in range(70, 90):
+        lab.record(job, "n1")
+    before = len(lab.slurm.calls)
+    lab.run(2)
+    asked = [call[1] for call in lab.slurm.calls[before:] if call[0] == "accounting"]
+    assert asked == [tuple(range(70, 90))]
+
+
+def test_no_text_is_given_up_because_slurm_was_away(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nccl_slurm.daemon.comments._TRIES_MAX", 3)
+    job = end_badly(lab, "n1")
+    lab.run(1)
+    lab.slurm.away = {"slurmdbd"}
+    lab.record(job, "n1")
+    lab.run(3600, step=10)
+    assert lab.store.comment_counts() == {"queued": 1}
+    lab.slurm.away = set()
+    lab.run(120, step=5)
+    assert lab.comment(job).startswith("mine [nccl-slurm: ")
