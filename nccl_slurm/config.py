@@ -24,7 +24,7 @@ else:
 __all__ = ["DEFAULT_PATH", "SCOPES", "Config", "flat", "load", "loads"]
 
 DEFAULT_PATH = "/etc/nccl-slurm/nccl-slurm.toml"
-_MAX_CHARACTERS = 1 << 20
+_MAX_CHARACTERS, _MAX_DOTS = 1 << 20, 100
 #: Which ended runs are diagnosed (see docs/jobs.md): those with GPUs or NCCL/torch evidence, all, or none.
 SCOPES = ("gpu-or-evidence", "all", "none")
 
@@ -140,6 +140,9 @@ def load(path: str | None = None) -> Config:
 
 
 def loads(text: str, source: str) -> Config:
+    # tomllib takes time with the square of the dots in a key
+    if any(line.partition("=")[0].count(".") > _MAX_DOTS for line in text.splitlines()):
+        raise ConfigError(f"{source}: not valid TOML: a key with more than {_MAX_DOTS} dots")
     try:
         tree = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -105,8 +105,12 @@ class Fact:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Fact:
-        """``value`` has passed the node-record schema; keys unknown to this version raise TypeError."""
-        return cls(**value)
+        """``value`` has passed the node-record schema; keys unknown to this version raise TypeError.
+
+        A class that this version does not know (nodes may run a newer one) is no hint.
+        """
+        hint = value.get("hint")
+        return cls(**{**value, "hint": hint if hint in CLASSES else None})
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Iterator
 
 from nccl_slurm.errors import InputError
+from nccl_slurm.parse.redact import redacted
 
 __all__ = ["Known", "Run", "lock", "open_run", "runs", "write_whole"]
 
@@ -32,7 +33,9 @@ class Known:
     env: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        return {"time": self.time, "boot_id": self.boot_id, "env": self.env}
+        """For the record: a job's comment or name may be among the variables, and a secret in it."""
+        env = {name: redacted(value)[:_MAX_VALUE] for name, value in self.env.items()}
+        return {"time": self.time, "boot_id": self.boot_id, "env": env}
 
 
 @dataclass(frozen=True)

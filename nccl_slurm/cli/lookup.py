@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
@@ -86,6 +85,7 @@ def _unknown(jobid: str, run: int | None, runs: list[int]) -> str:
 
 def _published(jobid: str, run: int | None, config: Config) -> dict[str, Any]:
     from nccl_slurm.daemon.publish import published_name
+    from nccl_slurm.report.load import loads
 
     if not config.paths.shared:
         why = "paths.shared is empty, so reports are not published"
@@ -94,7 +94,7 @@ def _published(jobid: str, run: int | None, config: Config) -> dict[str, Any]:
     path = os.path.join(folder, published_name(jobid, run))
     try:
         with open(path, "rb") as file:
-            return dict(json.loads(file.read(_MAX_PUBLISHED)))
+            return loads(file.read(_MAX_PUBLISHED))
     except PermissionError:
         raise NotYours(
             f"job {jobid} is not yours: its report is for its owner and the admins; ask one of them"
@@ -106,5 +106,5 @@ def _published(jobid: str, run: int | None, config: Config) -> dict[str, Any]:
         raise UnknownJob(
             f"{which} has no report: it has not ended, or was not captured; ask an admin if it should"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, InputError) as error:
         raise InputError(f"{path}: can't be read: {error}; ask an admin to look at it") from None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import stat
@@ -20,6 +19,7 @@ from typing import Any
 
 import fastjsonschema
 
+from nccl_slurm import strict_json
 from nccl_slurm.errors import InputError, RecordError
 
 __all__ = ["MAX_RECORD_BYTES", "Inbox", "Incoming", "validate_record"]
@@ -27,7 +27,6 @@ __all__ = ["MAX_RECORD_BYTES", "Inbox", "Incoming", "validate_record"]
 MAX_RECORD_BYTES = 4 * 1024 * 1024
 _NAME = re.compile(r"(?P<job>[0-9]{1,18})\.(?P<start>[0-9]{1,18})\.(?P<node>[A-Za-z0-9._-]{1,255})\.json")
 _MAX_QUARANTINED = 1000
-_INT_DIGITS = 20
 
 
 @dataclass(frozen=True)
@@ -126,28 +125,11 @@ class Inbox:
 def validate_record(data: bytes) -> dict[str, Any]:
     """The record as an object that fits node-record/1. Raises RecordError."""
     try:
-        value = json.loads(data, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"not JSON: {str(error)[:100]}") from None
-    try:
-        return dict(_record_schema()(value))
+        return dict(_record_schema()(strict_json.loads(data)))
     except fastjsonschema.JsonSchemaException as error:
         raise RecordError(f"does not fit node-record/1: {str(error)[:200]}") from None
-
-
-def _no_constant(word: str) -> float:
-    raise ValueError(f"{word} is no number")
-
-
-def _finite(digits: str) -> float:
-    """``1e999`` is valid JSON and no time, size or count."""
-    value = float(digits)
-    return value if math.isfinite(value) else _no_constant(digits[:40])
-
-
-def _whole(digits: str) -> int:
-    """What has more digits than a 64-bit integer can't be added to a float."""
-    return int(digits) if len(digits) <= _INT_DIGITS else int(_no_constant(digits[:40]))
+    except ValueError as error:
+        raise RecordError(f"not JSON: {str(error)[:100]}") from None
 
 
 def _remove(folder: int, name: str) -> None:

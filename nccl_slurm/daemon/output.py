@@ -16,13 +16,14 @@ from typing import Any
 
 import nccl_slurm
 from nccl_slurm.capture.command import run
+from nccl_slurm.capture.facts import clean_facts, clean_gaps, clean_ranks
 from nccl_slurm.model import Fact, Gap, Parsed, Rank
 
 __all__ = ["OutputReader", "of_this_run", "parsed_from_json"]
 
-#: The child's answer is cut off here; its own caps on facts keep it far below.
 #: Clocks of nodes and controller, and of file servers, differ.
 SLACK_S = 60.0
+#: The child's answer is cut off here; its own caps on facts keep it far below.
 _MAX_ANSWER = 64 * 1024 * 1024
 
 
@@ -39,10 +40,12 @@ class OutputReader:
         if not paths:
             return Parsed(gaps=(Gap("job output", "Slurm told no path of it"),))
         try:
-            return parsed_from_json(of_this_run(self._ask(self._command(paths, uid)), since - SLACK_S))
+            command = self._command(paths, uid)
         except KeyError:
             return Parsed(gaps=(Gap("job output", f"uid {uid} is not known on this host"),))
-        except (OSError, ValueError, TypeError) as error:
+        try:
+            return parsed_from_json(of_this_run(cleaned(self._ask(command)), since - SLACK_S))
+        except (OSError, ValueError, RecursionError) as error:
             return Parsed(gaps=(Gap("job output", f"could not be read: {str(error)[:200]}"),))
 
     def _command(self, paths: Sequence[str], uid: int) -> list[str]:
@@ -59,6 +62,33 @@ class OutputReader:
         if answer.cut:
             raise ValueError("the answer is too large")
         return json.loads(answer.text)
+
+
+def cleaned(answer: Any) -> dict[str, Any]:
+    """Forced into shape, and believed in nothing else: the child that answers runs as the user. Raises ValueError."""
+    if not isinstance(answer, dict):
+        raise ValueError("the reader's answer is no object")
+    gaps = clean_gaps(_list(answer.get("gaps")))
+    return {
+        "facts": clean_facts(answer.get("facts"), "job", gaps),
+        "ranks": clean_ranks(answer.get("ranks")),
+        "gaps": gaps,
+        "files": [file for file in _list(answer.get("files")) if _is_file(file)],
+        **{key: _count(answer.get(key)) for key in ("world_size", "bytes_read", "lines_unknown")},
+    }
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _is_file(value: Any) -> bool:
+    known = isinstance(value, dict) and isinstance(value.get("path"), str)
+    return known and isinstance(value.get("mtime"), (int, float))
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value < 1 << 63 else None
 
 
 def of_this_run(answer: Any, since: float) -> Any:
@@ -78,12 +108,12 @@ def _stamped_before(fact: Any, since: float) -> bool:
 
 
 def parsed_from_json(value: Any) -> Parsed:
-    """Raises TypeError, KeyError or ValueError on anything that ``read-user`` does not print."""
+    """``value`` was `cleaned` (and so is what the store keeps of it)."""
     return Parsed(
         facts=[Fact.from_json(fact) for fact in value["facts"]],
         ranks=[Rank.from_json(rank) for rank in value["ranks"]],
         gaps=[Gap(**gap) for gap in value["gaps"]],
         world_size=value["world_size"],
-        bytes_read=int(value.get("bytes_read", 0)),
-        lines_unknown=int(value.get("lines_unknown", 0)),
+        bytes_read=value.get("bytes_read") or 0,
+        lines_unknown=value.get("lines_unknown") or 0,
     )

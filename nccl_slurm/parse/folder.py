@@ -14,6 +14,7 @@ from nccl_slurm.parse.nccl import Communicators, Member
 from nccl_slurm.parse.patterns import Rows
 from nccl_slurm.parse.prefix import MAX_RANK
 from nccl_slurm.parse.ranks import RANKS_LIMIT, Owners, Table, short_host
+from nccl_slurm.parse.redact import redacted_fact, redacted_rank
 from nccl_slurm.parse.repeat import Kept
 from nccl_slurm.parse.settle import settle
 from nccl_slurm.parse.source import Source, walk
@@ -174,11 +175,12 @@ class _Reading:
         self._fill(table, owners, members)
         dump_facts = self._dump_facts(table, owners)
         facts = [self._resolve(seen, table, owners, members) for seen in self._kept.items()]
+        facts = settle(facts, self._forced) + dump_facts
         if world is None and members:
             world = self._communicators.size()
         return Parsed(
-            facts=tuple(settle(facts, self._forced) + dump_facts),
-            ranks=tuple(table.ranks()),
+            facts=tuple(redacted_fact(fact) for fact in facts),
+            ranks=tuple(redacted_rank(rank) for rank in table.ranks()),
             gaps=tuple(self.gaps + owners.gaps + table.gaps + self._kept.gaps()),
             world_size=world,
             bytes_read=self._bytes,

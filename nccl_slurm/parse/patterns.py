@@ -163,7 +163,7 @@ def _parse(text: str) -> Mapping[str, Any]:
             continue
         try:
             table: Mapping[str, Any] = reader.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"pattern rows: not TOML: {error}") from None
         return table
     raise ConfigError("pattern rows: this Python has no TOML reader; give the compiled JSON (NCCL_SLURM_PATTERNS)")

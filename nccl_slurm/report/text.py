@@ -109,7 +109,7 @@ def _evidence(report: Mapping[str, Any], color: bool) -> str:
     cited = _cited(report)
     facts = sorted(report["facts"], key=lambda fact: (fact["id"] not in cited, fact["role"] != "cause"))
     shown = [fact for fact in facts if fact["id"] in cited or fact["role"] == "cause"][:EVIDENCE_MAX]
-    lines = [f"{fact['id']}  {_place(fact)}\n    {visible(fact['text'], _TEXT_MAX)}" for fact in shown]
+    lines = [f"{visible(fact['id'])}  {_place(fact)}\n    {visible(fact['text'], _TEXT_MAX)}" for fact in shown]
     left = len(report["facts"]) - len(shown)
     if left and lines:
         lines.append(f"{left} more facts in --json")
@@ -120,17 +120,18 @@ def _place(fact: Mapping[str, Any]) -> str:
     parts = [f"{visible(fact['file'], 120)}:{fact['line'] or '?'}" if fact["file"] else visible(fact["producer"])]
     parts.append(f"rank {fact['rank']}" if fact["rank"] is not None else "")
     parts.append(visible(fact["host"]) if fact["host"] else "")
-    parts.append(fact["time"] or "")
+    parts.append(visible(fact["time"] or ""))
     parts.append("written by the job" if fact["trust"] == "job" else "written by root")
     return "  ".join(part for part in parts if part)
 
 
 def _reasoning(report: Mapping[str, Any], color: bool) -> str:
-    lines = [
-        f"- {visible(step['text'], 2 * _TEXT_MAX)} [{step['rule']}{': ' if step['from'] else ''}{_ids(step['from'])}]"
-        for step in report["inferences"]
-    ]
+    lines = [f"- {visible(step['text'], 2 * _TEXT_MAX)} [{_rule(step)}]" for step in report["inferences"]]
     return _section("Reasoning", "\n".join(lines), color)
+
+
+def _rule(step: Mapping[str, Any]) -> str:
+    return visible(step["rule"]) + (f": {_ids(step['from'])}" if step["from"] else "")
 
 
 def _node_states(report: Mapping[str, Any], color: bool) -> str:
@@ -182,7 +183,7 @@ def _suggestions(report: Mapping[str, Any], color: bool) -> str:
     lines = []
     for item in report["recommendations"]:
         target = f" {visible(item['target'])}" if item["target"] else ""
-        lines.append(f"{item['action']}{target}: {visible(item['why'], 2 * _TEXT_MAX)} [{item['rule']}]")
+        lines.append(f"{item['action']}{target}: {visible(item['why'], 2 * _TEXT_MAX)} [{visible(item['rule'])}]")
         lines.extend(f"    {visible(command)}" for command in item["commands"])
     commands = any(item["commands"] for item in report["recommendations"])
     title = "Suggested command (run this yourself)" if commands else "Suggested next step"

@@ -48,6 +48,12 @@ class TestRun:
         assert run.prolog == spool.Known(1700000000.0, BOOT, {"SLURMD_NODENAME": "n1"})
         assert run.epilog == spool.Known(1700000009.0, None, {"SLURM_A": "b=c", "SLURM_B": "\x1b"})
 
+    def test_a_secret_in_a_variable_does_not_leave_the_node(self, tmp_path: Path) -> None:
+        run = make(tmp_path, "42.1700000000")
+        Path(run.root("epilog.env")).write_text("time=1700000009\nSLURM_JOB_COMMENT=run 7 password=hunter2\n")
+        assert run.epilog is not None
+        assert run.epilog.to_json()["env"] == {"SLURM_JOB_COMMENT": "run 7 password=[redacted]"}
+
     @pytest.mark.parametrize("text", ["", "time=", "time=soon\n", "time=99999999999999\n"])
     def test_a_cut_file_has_the_time_of_its_folder(self, tmp_path: Path, text: str) -> None:
         run = make(tmp_path, "42.1700000000", prolog=False)

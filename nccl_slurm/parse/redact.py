@@ -1,0 +1,106 @@
+"""Secrets in text that jobs print: keys, tokens, passwords. Names and what is needed for a diagnosis stay.
+
+Known by their own form (an AWS key, a JSON web token, a private key) or by the name in front of them (``password=``,
+``HF_TOKEN=``, ``Authorization:``). A secret that has neither is not found: this makes a leak less likely, no more.
+All patterns take linear time: what repeats without a bound is followed by nothing that it could match itself, and
+begins where its own characters do not stand before it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Match
+
+from nccl_slurm.model import Fact, Rank
+
+__all__ = ["HIDDEN", "redacted", "redacted_fact", "redacted_rank"]
+
+HIDDEN = "[redacted]"
+
+#: Lower-case literals, one of which every secret below contains: most lines of a log end here.
+_SIGNS = (
+    "passw",
+    "passphrase",
+    "mysql_pwd",
+    "secret",
+    "token",
+    "key",
+    "authorization",
+    "bearer",
+    "://",
+    "akia",
+    "asia",
+    "eyj",
+    "gh",
+    "glpat-",
+    "xox",
+    "hf_",
+    "sk-",
+    "aiza",
+    "nvapi-",
+    "npm_",
+    "pypi-",
+)
+_NOT_YET = r"(?![bu]?\\{0,3}[\"']?\[redacted)"
+_SEPARATOR = r"\\{0,3}[\"']?[ \t]{0,3}(?:=>|[=:])[ \t]{0,3}" + _NOT_YET
+#: To the end of the quote, or of the word. The quote is kept; in JSON inside of JSON it has a backslash before it.
+_VALUE = r"(?:([bu]?\\{0,3}\")[^\"\n]+|([bu]?\\{0,3}')[^'\n]+|[^\s\"',;&|()<>\[\]{}]"
+#: Any value is one after these names; after *token* and *key* alone short ones and words of tokenizers are none.
+_SURE = (
+    r"(?:passw(?:or)?d|passphrase|mysql_pwd|secret)[\w.-]{0,40}|(?:proxy-)?authorization"
+    r"|(?:api|access|private|signing|encryption|account|storage)[_.-]?key(?:[_.-]?id)?"
+)
+_SCHEMES = "bearer|basic|token|digest"
+_FORMS = (
+    re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?!\[redacted).*?(?:(?=-----END )|\Z)", re.DOTALL),
+    re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"),
+    re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    re.compile(
+        r"(?<![A-Za-z0-9_-])(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}"
+        r"|hf_[A-Za-z0-9]{20,}|sk-(?:proj|ant|svcacct)-[\w-]{20,}|sk-[A-Za-z0-9]{20,}|AIza[\w-]{30,}|nvapi-[\w-]{20,}"
+        r"|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,})"
+    ),
+)
+#: Groups stay, what follows them goes.
+_NAMED = (
+    re.compile(
+        rf"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{{0,30}}://[^\s/@:]{{0,200}}:){_NOT_YET}[^\s/]{{1,300}}(?=@)"
+    ),
+    re.compile(rf"(authorization{_SEPARATOR}\\{{0,3}}[\"']?(?:{_SCHEMES}) ){_NOT_YET}[^\s\"']+", re.I),
+    re.compile(rf"(\bbearer ){_NOT_YET}[\w.~+/=-]{{16,}}", re.I),
+    re.compile(rf"((?:{_SURE}){_SEPARATOR}(?!\\{{0,3}}[\"']?(?:{_SCHEMES}) )){_VALUE}+)", re.I),
+    re.compile(rf"(token{_SEPARATOR}[bu]?\\{{0,3}}[\"']?)[\w.~+/=-]{{8,}}", re.I),
+    re.compile(rf"(--[\w-]{{0,30}}?(?:passw(?:or)?d|secret|token|api-?key) ){_NOT_YET}{_VALUE}{{4,}})", re.I),
+)
+
+
+def redacted(text: str) -> str:
+    """``text`` with `HIDDEN` in the place of each secret; the same where it is applied again."""
+    lower = text.lower()
+    if not any(sign in lower for sign in _SIGNS):
+        return text
+    for form in _FORMS:
+        text = form.sub(_form_hidden, text)
+    for form in _NAMED:
+        text = form.sub(_value_hidden, text)
+    return text
+
+
+def redacted_fact(fact: Fact) -> Fact:
+    """Names of files stay: they are what a reader opens."""
+    data = {key: redacted(value) if isinstance(value, str) else value for key, value in fact.data.items()}
+    return replace(fact, text=redacted(fact.text), data=data)
+
+
+def redacted_rank(rank: Rank) -> Rank:
+    return rank if rank.last_line is None else replace(rank, last_line=redacted(rank.last_line))
+
+
+def _form_hidden(match: Match[str]) -> str:
+    begin, dashes, _ = match.group().partition("KEY-----")
+    return f"{begin}{dashes}{HIDDEN}" if dashes else HIDDEN
+
+
+def _value_hidden(match: Match[str]) -> str:
+    return "".join(kept or "" for kept in match.groups()) + HIDDEN

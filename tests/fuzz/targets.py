@@ -1,0 +1,225 @@
+"""Every loader of hostile or foreign bytes, as a function that may raise the drawn exceptions of errors.py alone.
+
+What a loader accepts is handed on to what reads it: a record that the schema lets through must reach a report.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from nccl_slurm import config
+from nccl_slurm.capture import clock as node_clock
+from nccl_slurm.capture import conf, gpu, kernel, spool, worker
+from nccl_slurm.collect.shared import validate_record
+from nccl_slurm.daemon import batch_script, output
+from nccl_slurm.daemon.diagnose import Parts, diagnose
+from nccl_slurm.errors import ConfigError, InputError, RecordError, SlurmError
+from nccl_slurm.history.rows import RecordRow
+from nccl_slurm.model import Job, Parsed
+from nccl_slurm.parse import flight_recorder, patterns, redact
+from nccl_slurm.parse.folder import Source, read_sources
+from nccl_slurm.parse.kernel import kernel_facts
+from nccl_slurm.report import load
+from nccl_slurm.report.text import render
+from nccl_slurm.scheduler import jobtext, text
+from tests.fuzz import seeds
+
+__all__ = ["TARGETS", "Target"]
+
+NOW = 1_790_000_000.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """``refuses``: what ``read`` may raise. ``tree``: its bytes are JSON (or a pickle), mutated as a tree too."""
+
+    read: Callable[[bytes], object]
+    seeds: Callable[[], Iterable[bytes]]
+    refuses: type[Exception] | tuple[type[Exception], ...] = ()
+    tree: bool = False
+
+    def __call__(self, data: bytes) -> None:
+        """Raises only what must not be raised."""
+        try:
+            self.read(data)
+        except self.refuses:
+            return
+
+
+@cache
+def _rows() -> patterns.Rows:
+    return patterns.load_rows()
+
+
+@cache
+def _scratch() -> str:
+    """One file that is written again for each input of a loader that wants a path."""
+    return os.path.join(tempfile.mkdtemp(prefix="fuzz"), "input")
+
+
+def _file(data: bytes) -> str:
+    with open(_scratch(), "wb") as file:
+        file.write(data)
+    return _scratch()
+
+
+def _source(name: str, data: bytes, trust: str = "job") -> Source:
+    return Source(name, lambda: io.BytesIO(data), len(data), 0.0, "n1", trust)
+
+
+def _decoded(data: bytes) -> str:
+    """As the client decodes what Slurm's commands print."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def record(data: bytes) -> None:
+    found = validate_record(data)
+    row = RecordRow("c", 42, 1, found["node"], 1.0, "", False, found)
+    job = Job("42", 42, "c", nodes=(found["node"],), state="FAILED", exit="1:0", start=1.0, end=9e8)
+    made = diagnose(Parts(job, [row], [], Parsed(), ["ctl"]), "final")
+    _shown(json.dumps(made.report, allow_nan=False).encode())
+
+
+def report(data: bytes) -> None:
+    _shown(data)
+
+
+def _shown(data: bytes) -> None:
+    loaded = load.loads(data)
+    for ranks in (False, True):
+        render(loaded, color=ranks, ranks=ranks).encode()
+
+
+def toml(data: bytes) -> None:
+    loaded = config.loads(data.decode("utf-8", "replace"), "fuzz.toml")
+    assert loaded.store_url and dict(config.flat(loaded))
+    loaded.scope_of("gpu")
+
+
+def capture_conf(data: bytes) -> None:
+    """The environment that the sh wrapper hands on, and the file that the prolog left."""
+    lines = _decoded(data).split("\n")
+    conf.from_environment(dict(line.partition("=")[::2] for line in lines)).under("/x")
+    spool._read_known(_file(data), 7)
+
+
+def dump(data: bytes) -> None:
+    flight_recorder.looks_like("nccl_trace_rank_0", data[:4096])
+    flight_recorder.read(data)
+
+
+def dump_in_folder(data: bytes) -> None:
+    _as_record(read_sources([_source("nccl_trace_rank_3", data)], _rows(), now=NOW))
+
+
+def compiled_rows(data: bytes) -> None:
+    patterns.load_rows(_file(data)).find("NCCL WARN Timeout waiting")
+
+
+def site_rows(data: bytes) -> None:
+    patterns.compile_rows(data.decode("utf-8", "replace"))
+
+
+def slurm_tables(data: bytes) -> None:
+    printed = _decoded(data)
+    for read in (text.read_nodes, text.read_events, text.read_version, text.read_controllers):
+        read(printed)
+    text.read_offered_fields(printed)
+    text.modified_jobs(printed)
+    text.read_config(printed)
+
+
+def squeue(data: bytes) -> None:
+    jobtext.read_live(_decoded(data), seeds.DELIMITER, gpus_tracked=True)
+
+
+def sacct(data: bytes) -> None:
+    jobtext.read_accounting(_decoded(data), seeds.DELIMITER, jobtext.ACCOUNTING_FIELDS, gpus_tracked=False)
+
+
+def sacct_comments(data: bytes) -> None:
+    jobtext.read_comments(_decoded(data), seeds.DELIMITER, range(100))
+
+
+def kernel_log(data: bytes) -> None:
+    lines = kernel._short_unix(data.decode("utf-8", "backslashreplace"))
+    lines += kernel._panic_file(_file(data))
+    for fact in kernel_facts(lines, "n1", _rows()):
+        json.dumps(fact.to_json(), allow_nan=False)
+
+
+def job_log(data: bytes) -> None:
+    """The first byte chooses the file's name: names tell ranks and hosts."""
+    name = seeds.LOG_NAMES[data[0] % len(seeds.LOG_NAMES)] if data else "job.log"
+    trust = "root" if name == "kern.log" else "job"
+    _as_record(read_sources([_source(name, data[1:], trust)], _rows(), now=NOW))
+
+
+def _as_record(parsed: Parsed) -> None:
+    """Through the worker's own cleaning and back, as it goes from a node into the daemon."""
+    answer = {
+        "facts": [fact.to_json() for fact in parsed.facts],
+        "ranks": [rank.to_json() for rank in parsed.ranks],
+        "gaps": [{"source": gap.source, "why": gap.why} for gap in parsed.gaps],
+        "world_size": parsed.world_size,
+    }
+    output.parsed_from_json(worker._cleaned(json.loads(json.dumps(answer))))
+
+
+def user_answer(data: bytes) -> None:
+    """What the child says that runs with the user's rights: worker and daemon believe nothing but its shape."""
+    value = json.loads(data)
+    json.dumps(worker._cleaned(value), allow_nan=False)
+    output.parsed_from_json(output.of_this_run(output.cleaned(value), 0.0))
+
+
+def nvidia_smi(data: bytes) -> None:
+    printed = data.decode("utf-8", "backslashreplace")
+    found = gpu.parse(printed)
+    json.dumps([found.gpus, found.driver, found.processes], allow_nan=False)
+    gpu.nvlinks(printed)
+
+
+def clocks(data: bytes) -> None:
+    printed = data.decode("utf-8", "backslashreplace")
+    json.dumps([node_clock.chrony(printed), node_clock.timedate(printed)], allow_nan=False)
+
+
+def job_script(data: bytes) -> None:
+    variables = {"SLURM_JOB_ID": "42", "SLURM_JOB_NAME": "train", "HOME": "/home/a"}
+    for path in batch_script.log_paths(data.decode("utf-8", "replace"), "/w", variables):
+        assert path.startswith("/")
+
+
+def secrets(data: bytes) -> None:
+    shown = redact.redacted(data.decode("utf-8", "replace"))
+    assert redact.redacted(shown) == shown
+
+
+TARGETS = {
+    "record": Target(record, seeds.records, RecordError, tree=True),
+    "config": Target(toml, seeds.configs, ConfigError),
+    "report": Target(report, seeds.reports, InputError, tree=True),
+    "flight-recorder": Target(dump, seeds.dumps, ValueError, tree=True),
+    "flight-recorder-in-folder": Target(dump_in_folder, seeds.dumps, tree=True),
+    "capture-conf": Target(capture_conf, seeds.environments),
+    "pattern-rows": Target(compiled_rows, seeds.compiled_rows, ConfigError, tree=True),
+    "site-rows": Target(site_rows, seeds.site_rows, ConfigError),
+    "slurm-tables": Target(slurm_tables, seeds.slurm_tables, SlurmError),
+    "squeue": Target(squeue, seeds.squeue, SlurmError),
+    "sacct": Target(sacct, seeds.sacct, SlurmError),
+    "sacct-comments": Target(sacct_comments, seeds.sacct_comments, SlurmError),
+    "kernel-log": Target(kernel_log, seeds.kernel_logs),
+    "job-log": Target(job_log, seeds.job_logs),
+    "user-answer": Target(user_answer, seeds.user_answers, (ValueError, RecursionError), tree=True),
+    "nvidia-smi": Target(nvidia_smi, seeds.nvidia_smi),
+    "clock": Target(clocks, seeds.clocks),
+    "job-script": Target(job_script, seeds.job_scripts),
+    "redact": Target(secrets, seeds.secrets),
+}
