@@ -55,8 +55,18 @@ def finish(conf: Conf, run: Run) -> str | None:
         if not held:
             return "another worker of this run did not end in time"
         work = _Work(conf, run, started + conf.worker_limit_s)
-        spool.write_whole(run.root("record.json"), work.record())
-        return ship.deliver(conf, run, work.node, limit_s=max(5.0, min(60.0, work.left())))
+        made = work.record()
+        unkept = None if _keep(run, "record.json", made) else json.dumps(made, allow_nan=False).encode("ascii")
+        return ship.deliver(conf, run, work.node, limit_s=max(5.0, min(60.0, work.left())), record=unkept)
+
+
+def _keep(run: Run, name: str, value: Any) -> bool:
+    """A disk that takes nothing more costs the copy, not the record."""
+    try:
+        spool.write_whole(run.root(name), value)
+    except OSError:
+        return False
+    return True
 
 
 @dataclass
@@ -142,7 +152,7 @@ class _Work:
         if taken["gpu_processes"] is not None and self.neighbours.between(self._closed_at(), taken["end"]):
             taken["gpu_processes"] = None
             self.gaps.append(Gap("gpu_processes", "another run was on this node: leftovers can't be told apart"))
-        spool.write_whole(self.run.root("after.json"), taken)
+        _keep(self.run, "after.json", taken)
         return taken
 
     def _closed_at(self) -> float:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nccl_slurm.capture import ship, spool, sweep
+from nccl_slurm.capture import ship, spool, sweep, worker
 from nccl_slurm.capture.conf import Conf
+from nccl_slurm.collect.shared import validate_record
 from tests.capture.test_spool import conf_of, deliver, make, with_record
 from tests.cluster import mounts
 
@@ -102,3 +103,12 @@ def children() -> list[int]:
 
 def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0]
+
+
+def test_the_end_of_a_run_on_a_full_disk_still_gives_a_record(tmp_path: Path, disk: Path, shared: Path) -> None:
+    run = make(disk, "1.1700000000", closed="epilog")
+    fill(disk)
+    assert worker.finish(conf_of(tmp_path, spool=str(disk), shared=str(shared)), run) is None
+    record = validate_record((shared / "new" / "1.1700000000.n1.json").read_bytes())
+    assert record["job_id"] == 1 and run.delivered is not None
+    assert not os.path.exists(run.root("record.json"))
