@@ -40,6 +40,8 @@ class Paths:
 class StoreSection:
     url: str = ""  # SQLAlchemy URL; empty: SQLite in paths.state
     password_file: str = ""  # first line is the database password, so that this file may be readable by all
+    retain_days: int = 730  # runs, reports, comments, notes; 0 keeps all
+    records_days: int = 30  # node records and read job output, the bulk; 0 keeps them as long as the run
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,9 @@ def _check_values(config: Config, source: str) -> None:
     for key, value in flat(config):
         if isinstance(value, float) and not 0 < value < 1e9:
             raise ConfigError(f"{source}: {key}: must be above 0, not {value}")
+        if type(value) is int and value < 0:
+            raise ConfigError(f"{source}: {key}: must be 0 or above, not {value}")
+    _check_retention(config, source)
     for key, scope in [
         ("scope.default", config.scope.default),
         *((f"scope.partitions.{p}", s) for p, s in config.scope.partitions.items()),
@@ -226,3 +231,13 @@ def _check_values(config: Config, source: str) -> None:
             raise ConfigError(f"{source}: paths.{key}: must be an absolute path")
     if config.paths.shared and not os.path.isabs(config.paths.shared):
         raise ConfigError(f"{source}: paths.shared: must be an absolute path, or empty")
+
+
+def _check_retention(config: Config, source: str) -> None:
+    """What is forgotten must not be found again in accounting, and judged and told a second time."""
+    least = config.daemon.look_back_h / 24 + 1
+    for key in ("retain_days", "records_days"):
+        days = getattr(config.store, key)
+        if 0 < days < least:
+            why = f"must be 0 or at least {least:g}, a day more than daemon.look_back_h, not {days}"
+            raise ConfigError(f"{source}: store.{key}: {why}")

@@ -23,6 +23,8 @@ def test_the_shipped_file_holds_the_defaults() -> None:
         ("[demon]\n", "demon: unknown key; did you mean daemon?"),
         ("[daemon]\nsettle_s = 'x'", "daemon.settle_s: must be a number"),
         ("[daemon]\nsettle_s = 0", "daemon.settle_s: must be above 0"),
+        ("[store]\nretain_days = -1", "store.retain_days: must be 0 or above"),
+        ("[store]\nrecords_days = 1", "store.records_days: must be 0 or at least 2"),
         ("[daemon]\nrecord_uids = [true]", "daemon.record_uids: must be a whole number"),
         ("daemon = 1", "daemon: is a section; write [daemon]"),
         ("[scope]\ndefault = 'al'", "scope.default: must be one of"),

@@ -76,13 +76,20 @@ class RecordIntake:
     """Moves records from the shared folder into the store; what can't be believed goes to quarantine and is noted."""
 
     def __init__(
-        self, inbox: Inbox, store: Store, clock: Clock, cluster: str, learn: Callable[[set[int]], None]
+        self,
+        inbox: Inbox,
+        store: Store,
+        clock: Clock,
+        cluster: str,
+        learn: Callable[[set[int]], None],
+        documents_gone: Callable[[RunRow], bool],
     ) -> None:
         self._inbox = inbox
         self._store = store
         self._clock = clock
         self._cluster = cluster
         self._learn = learn  # asks Slurm about raw job ids; SlurmError where it does not answer
+        self._documents_gone = documents_gone
         self._waiting: dict[str, _Wait] = {}
 
     def poll(self) -> int:
@@ -113,6 +120,9 @@ class RecordIntake:
         node = incoming.record["node"]
         if node not in run.nodes:
             self._refuse(incoming.name, f"node {node} is not in the list of run {run.run} of job {run.id}")
+            return False
+        if self._documents_gone(run):
+            self._refuse(incoming.name, f"job {run.id} run {run.run} ended before store.records_days: too late")
             return False
         kept = self._store.report(*key_of(run))
         late = kept is not None and kept.report["status"] == "final"

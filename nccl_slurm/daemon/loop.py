@@ -19,6 +19,7 @@ from nccl_slurm.daemon.intake import Hints, RecordIntake
 from nccl_slurm.daemon.ledger import OPEN, Ledger
 from nccl_slurm.daemon.notify import Notifier
 from nccl_slurm.daemon.output import OutputReader
+from nccl_slurm.daemon.retention import Forgetting
 from nccl_slurm.daemon.watch import JobWatch, NodeWatch
 from nccl_slurm.errors import InputError, NcclSlurmError
 from nccl_slurm.history.rows import RunRow
@@ -34,6 +35,7 @@ LOOK_BACK_EVERY_S = 600.0
 CONTROLLERS_EVERY_S = 600.0
 HEARTBEAT_EVERY_S = 30.0
 PUBLISH_EVERY_S = 60.0
+FORGET_EVERY_S = 3600.0
 #: Nodes are asked more often while a run waits for their records.
 SETTLING_POLL_S = 5.0
 #: What waits in the store for its time is looked at so often: a query costs 2 ms, and half a second is a tick.
@@ -82,6 +84,7 @@ class Daemon:
         self._conclusions = Conclusions(config, store, clock, reader)
         self._comments = CommentWriter(client, store, clock, config.daemon.verify_s)
         self._hints = Hints(config.paths.events)
+        self._forgetting = Forgetting(config, store, clock)
         self._intake = self._make_intake()
         self._duties = self._make_duties()
         if store.value("born") is None:
@@ -93,7 +96,9 @@ class Daemon:
         if not shared:
             return None
         inbox = Inbox(shared, self._config.daemon.record_uids)
-        return RecordIntake(inbox, self._store, self._clock, self._cluster, self._learn)
+        return RecordIntake(
+            inbox, self._store, self._clock, self._cluster, self._learn, self._forgetting.documents_gone
+        )
 
     def _make_duties(self) -> list[Duty]:
         every = self._config.daemon
@@ -109,6 +114,7 @@ class Daemon:
             Duty("verdicts", IDLE_S, self._settle, on_write=True),
             Duty("comments", IDLE_S, self._comments.tick, on_write=True),
             Duty("publish", PUBLISH_EVERY_S, self._conclusions.publish_again),
+            Duty("retention", FORGET_EVERY_S, self._forgetting.turn),
             Duty("heartbeat", HEARTBEAT_EVERY_S, self._heartbeat),
         ]
 

@@ -12,10 +12,12 @@ import json
 import os
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["acl_for", "publish", "published_at", "published_name"]
+from nccl_slurm.errors import InputError
+
+__all__ = ["acl_for", "publish", "published_at", "published_name", "unpublish"]
 
 _ID = re.compile(r"[0-9]{1,18}([_+][0-9]{1,18})?")
 # linux/posix_acl_xattr.h: version 2, then (tag, permissions, id) triples in this order of tags
@@ -65,6 +67,20 @@ def publish(folder: str, report: Mapping[str, Any], uid: int, *, newest: bool) -
             return f"{folder}: this file system has no POSIX ACLs, so users can't read their reports there"
         return f"{folder}: {error.strerror}"
     return None
+
+
+def unpublish(folder: str, names: Iterable[str]) -> None:
+    """Removes copies that are there. Raises InputError where the folder can't be opened: it may only be away."""
+    try:
+        at = _opened(folder)
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror}; old reports stay until it is there") from None
+    try:
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=at)
+    finally:
+        os.close(at)
 
 
 def _opened(folder: str) -> int:

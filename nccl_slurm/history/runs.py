@@ -101,8 +101,8 @@ class Runs(Database):
             found = connection.execute(query.group_by(run_nodes.c.node).order_by(run_nodes.c.node)).all()
         return tuple(NodeSeen(node, int(count), int(diagnosed or 0), at) for node, count, diagnosed, at in found)
 
-    def _runs(self, *where: ColumnElement[bool]) -> tuple[RunRow, ...]:
-        query = select(runs).where(*where).order_by(runs.c.start, runs.c.raw_id, runs.c.run)
+    def _runs(self, *where: ColumnElement[bool], limit: int | None = None) -> tuple[RunRow, ...]:
+        query = select(runs).where(*where).order_by(runs.c.start, runs.c.raw_id, runs.c.run).limit(limit)
         with self._reading() as connection:
             return tuple(map(_row, connection.execute(query)))
 

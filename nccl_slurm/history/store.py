@@ -10,13 +10,13 @@ from nccl_slurm.history.comments import Comments
 from nccl_slurm.history.events import Events
 from nccl_slurm.history.outputs import Outputs
 from nccl_slurm.history.records import Records
-from nccl_slurm.history.runs import Runs
+from nccl_slurm.history.retention import Retention
 from nccl_slurm.history.values import Values
 
 __all__ = ["Store"]
 
 
-class Store(Runs, Records, Outputs, Events, Comments, Values):
+class Store(Retention, Records, Outputs, Events, Comments, Values):
     """``with Store.open(url) as store``. Methods raise StoreError (StoreBusy, StoreTooNew) and nothing else."""
 
     def __enter__(self) -> Store:

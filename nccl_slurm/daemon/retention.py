@@ -1,0 +1,61 @@
+"""Forgetting what is older than store.retain_days and store.records_days, a batch at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from nccl_slurm.clock import Clock
+from nccl_slurm.config import Config
+from nccl_slurm.daemon.publish import published_name, unpublish
+from nccl_slurm.daemon.runs import key_of
+from nccl_slurm.history.rows import RunRow
+from nccl_slurm.history.store import Store
+
+__all__ = ["Forgetting"]
+
+DAY_S = 86400.0
+#: Runs a transaction, and seconds a turn: a store of years must not keep the other duties waiting.
+BATCH, TURN_S = 100, 5.0
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    config: Config
+    store: Store
+    clock: Clock
+
+    def turn(self) -> None:
+        """Raises InputError where published copies can't be removed: their runs then stay too."""
+        now, kept = self.clock.now(), self.config.store
+        if kept.records_days:
+            self._batches(lambda: self.store.forget_documents(now - kept.records_days * DAY_S, BATCH))
+        if kept.retain_days:
+            before = now - kept.retain_days * DAY_S
+            self.store.forget_notes(before)
+            self._batches(lambda: self._forget(self.store.old_runs(before, BATCH)))
+
+    def documents_gone(self, run: RunRow) -> bool:
+        """Judging it again by a single late record would put a worse verdict in the place of a better one."""
+        days = self.config.store.records_days
+        return bool(days) and run.end is not None and run.end < self.clock.now() - days * DAY_S
+
+    def _batches(self, batch: Callable[[], int]) -> None:
+        began = self.clock.now()
+        while batch() == BATCH and self.clock.now() - began < TURN_S:
+            pass
+
+    def _forget(self, runs: Sequence[RunRow]) -> int:
+        """Copies first: after a kill the store still knows what is left to do."""
+        if runs and self.config.paths.shared:
+            names = [name for run in runs for name in self._copies(run, {key_of(one) for one in runs})]
+            unpublish(os.path.join(self.config.paths.shared, "reports"), names)
+        self.store.forget_runs(map(key_of, runs))
+        return len(runs)
+
+    def _copies(self, run: RunRow, going: set[tuple[str, int, int]]) -> list[str]:
+        """The copy of the newest run goes with the last run that has the id."""
+        own = published_name(run.id, run.run)
+        others = {key_of(other) for other in self.store.runs_of_raw(run.cluster, run.raw_id)} - going
+        return [own] if others else [own, published_name(run.id)]
