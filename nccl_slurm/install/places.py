@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 
 from nccl_slurm.errors import InputError
@@ -12,8 +11,8 @@ from nccl_slurm.install.mounts import network_file_system
 
 __all__ = ["check", "check_shared", "check_spool", "writable_by_others"]
 
-#: What hooks, workers and the controller's part make in a spool.
-_IN_SPOOL = re.compile(r"([0-9]+(\.[0-9]+)?|events|[a-z.-]+\.lock)\Z")
+#: Hooks and installer make it so, and hardly anybody else.
+_SPOOL_MODE = 0o711
 
 
 def check(layout: Layout, mount_table: str) -> None:
@@ -71,10 +70,10 @@ def check_spool(spool: str, on_disk: str, mount_table: str) -> None:
     if kind:
         raise InputError(f"--spool {spool}: is on a network file system ({kind}); give a folder on a local disk")
     try:
-        foreign = sorted(name for name in os.listdir(on_disk) if not _IN_SPOOL.match(name))
+        info, names = os.lstat(on_disk), os.listdir(on_disk)
     except FileNotFoundError:
         return
     except NotADirectoryError:
         raise InputError(f"--spool {spool}: is no folder; move it away, or give another") from None
-    if foreign:
-        raise InputError(f"--spool {spool}: holds {foreign[0]!r}, which is not ours; give a folder of its own")
+    if names and (info.st_uid, stat.S_IMODE(info.st_mode)) != (0, _SPOOL_MODE):
+        raise InputError(f"--spool {spool}: holds {sorted(names)[0]!r}, which is not ours; give a folder of its own")
