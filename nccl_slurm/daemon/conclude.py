@@ -17,7 +17,7 @@ from nccl_slurm.daemon.disposition import disposition, in_scope
 from nccl_slurm.daemon.output import OutputReader, parsed_from_json
 from nccl_slurm.daemon.publish import publish, published_at
 from nccl_slurm.daemon.runs import key_of
-from nccl_slurm.daemon.settle import settled
+from nccl_slurm.daemon.settle import in_turn, settled
 from nccl_slurm.errors import NcclSlurmError
 from nccl_slurm.history.rows import RunRow
 from nccl_slurm.history.store import Store
@@ -53,7 +53,7 @@ class Conclusions:
     def settle(self, last_completing: Mapping[str, float]) -> int:
         """Concludes runs whose time has come, for some seconds; returns how many."""
         began, done = self.clock.now(), 0
-        waiting = (run for run in self.settling() if self.left.get(key_of(run), 0.0) <= began)
+        waiting = (run for run in in_turn(self.settling()) if self.left.get(key_of(run), 0.0) <= began)
         ready = (run for run in waiting if self._settled(run, last_completing))
         while batch := list(islice(ready, AT_ONCE)):
             for run, read in zip(batch, self._read_all(batch), strict=True):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-__all__ = ["missing_nodes", "settled"]
+from nccl_slurm.history.rows import RunRow
+
+__all__ = ["in_turn", "missing_nodes", "settled"]
 
 
 def missing_nodes(nodes: Sequence[str], arrived: Collection[str]) -> list[str]:
@@ -26,3 +29,14 @@ def settled(
     if now - end >= cap_s:
         return True
     return all(now - max(end, last_completing.get(node, end)) >= settle_s for node in missing_nodes(nodes, arrived))
+
+
+def in_turn(runs: Iterable[RunRow]) -> list[RunRow]:
+    """Each user's first run before anybody's second: output that takes long to read holds up its own user's."""
+    taken: Counter[int | None] = Counter()
+
+    def turn(run: RunRow) -> int:
+        taken[run.uid] += 1
+        return taken[run.uid]
+
+    return sorted(runs, key=turn)

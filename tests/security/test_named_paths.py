@@ -1,0 +1,118 @@
+"""Paths that a user gives to Slurm: job output, and what a batch script names. Read as that user, or not at all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from nccl_slurm.daemon.output import OutputReader
+from nccl_slurm.daemon.settle import in_turn
+from nccl_slurm.history.rows import RunRow
+from tests.cluster.harness import Cluster
+from tests.cluster.outcome import outcome
+from tests.cluster.processes import wait_until
+from tests.cluster.scratch import USERS
+from tests.security.loot import Canary, fingerprint, said
+
+#: Lines that are never run: the daemon reads them for places where steps write.
+NAMED = (
+    "srun --output={0} true",
+    "srun -o {1} -e {2} true",
+    "torchrun --log-dir={3} x.py",
+    "torchrun --log_dir {4}/../{4} x.py",
+    "srun --output=/proc/self/environ --error=/proc/1/environ true",
+    "srun --output=/proc/*/environ --error=/proc/self/fd/* true",
+    "srun -o /dev/zero -e /dev/stdin true",
+    "srun -o %%t/../../%s -e '/*/*/*/*/*.log' true",
+    "srun -o $(cat {0}) -e `id` true",
+    "srun -o 'unbalanced true",
+    "srun -o '{0}\nsrun -o' true",
+)
+
+
+def test_what_a_batch_script_names_is_read_as_its_user(lab: Cluster) -> None:
+    root_only = Canary.plant(lab.scratch / "root-only.log", 0)
+    closed = lab.scratch / "closed"
+    closed.mkdir(mode=0o700, exist_ok=True)
+    kept = Canary.plant(closed / "kept.log", USERS["alice"])
+    bobs = Canary.plant(lab.scratch / "home" / "bob" / "open.log", USERS["bob"], 0o644)
+    own = Canary.plant(lab.home / "named.log", USERS["alice"])
+    link = lab.home / "link.log"
+    link.unlink(missing_ok=True)
+    link.symlink_to(own.path)
+    before = fingerprint(root_only.path, kept.path, bobs.path)
+    given = (root_only.path, bobs.path, link, closed, "/etc")
+    lines = [line.format(*given) for line in NAMED]
+    script = "\n".join(["#!/bin/sh", "exit 1", *lines, f"srun -o {own.path} true"]) + "\n"
+    job = lab.sbatch(script, "-w", "n1")
+    found = outcome(lab, job)
+    text, gaps = said(lab, job), {gap["source"]: gap["why"] for gap in found.report["gaps"]}
+    assert not [one.word for one in (root_only, kept, bobs) if one.word in text]
+    assert own.word in text, "what is alice's is read where she named it"
+    assert gaps[str(root_only.path)] == "Permission denied" and gaps[str(closed)] == "Permission denied"
+    assert "not by the job's user" in gaps[str(bobs.path)] and "a link is not followed" in gaps[str(link)]
+    assert gaps["/dev/zero"] == "not a regular file"
+    assert "PATH=" not in text.split('"gaps"')[0] or "LANG=C.UTF-8\0" not in text
+    assert fingerprint(root_only.path, kept.path, bobs.path) == before
+
+
+@pytest.mark.parametrize("kind", ["shadow", "root-only", "bobs", "fifo", "link", "folder"])
+def test_what_a_job_calls_its_output(lab: Cluster, kind: str) -> None:
+    root_only = Canary.plant(lab.scratch / "root-only.log", 0)
+    bobs = Canary.plant(lab.scratch / "home" / "bob" / "open.log", USERS["bob"], 0o644)
+    fifo, link = lab.home / "fifo", lab.home / "output-link"
+    for path in (fifo, link):
+        path.unlink(missing_ok=True)
+    os.mkfifo(fifo)
+    os.chown(fifo, USERS["alice"], USERS["alice"])
+    link.symlink_to(root_only.path)
+    paths = {"shadow": Path("/etc/shadow"), "root-only": root_only.path, "bobs": bobs.path, "fifo": fifo, "link": link}
+    before = fingerprint(root_only.path, bobs.path, Path("/etc/shadow"))
+    job = lab.sbatch("#!/bin/sh\nexit 1\n", "-w", "n1", "--error=/dev/null", f"--output={paths.get(kind, lab.home)}")
+    if kind == "fifo":  # the task's own open waits for a reader; ours must not wait for a writer
+        lab.wait_job(job, {"RUNNING"})
+        lab.slurm("scancel", job)
+    found = outcome(lab, job)
+    text = said(lab, job)
+    assert root_only.word not in text and bobs.word not in text and "root:$" not in text and "root:*" not in text
+    assert found.culprits == frozenset()
+    assert fingerprint(root_only.path, bobs.path, Path("/etc/shadow")) == before
+    assert wait_until(lambda: lab.node_state("n1") == "IDLE", 60), "Slurm's own open of it must not be ours to mend"
+
+
+def test_a_reader_that_is_held_up_ends_with_a_gap(tmp_path: Path) -> None:
+    """As on a mount that hangs: the process that reads does not answer."""
+    hung = tmp_path / "python3"
+    hung.write_text("#!/bin/sh\nexec sleep 600\n")
+    hung.chmod(0o755)
+    began = time.monotonic()
+    read = OutputReader("", 1.0, python=str(hung)).read([str(tmp_path)], 0, 0.0)
+    assert "no answer within 1 s" in read.gaps[0].why and time.monotonic() - began < 60
+
+
+def test_many_runs_of_one_user_wait_behind_the_first_of_each_other() -> None:
+    runs = [RunRow("lab", number, 1, str(number), uid=uid) for number, uid in enumerate((1, 1, 1, 1, 2, 2, None))]
+    assert [run.raw_id for run in in_turn(runs)] == [0, 4, 6, 1, 5, 2, 3]
+
+
+def test_a_user_who_stops_all_readers_delays_others_a_little(lab: Cluster) -> None:
+    """alice's reader on the controller is stopped each time (limit: 10 s); bob's verdict comes all the same."""
+    stop = "import os,signal,sys,time\nend=time.time()+60\n"
+    stop += "def mine(p):\n    try: return b'capture/main.py' in open(f'/proc/{p}/cmdline','rb').read()"
+    stop += " and f'Uid:\\t{os.getuid()}\\t' in open(f'/proc/{p}/status').read()\n    except OSError: return False\n"
+    stop += "while time.time()<end:\n    [os.kill(int(p),19) for p in os.listdir('/proc') if p.isdigit() and mine(p)]\n"
+    program = lab.home / "stop.py"
+    program.write_text(stop)
+    stopper = lab.sbatch(f"#!/bin/sh\nexec python3 {program}\n", "-w", "n4")
+    lab.wait_job(stopper, {"RUNNING"})
+    slow = [lab.sbatch("#!/bin/sh\nexit 1\n", "-w", "n1") for _ in range(8)]
+    bobs = lab.sbatch("#!/bin/sh\nexit 1\n", "-w", "n2", user="bob")
+    found = outcome(lab, bobs, timeout=60)
+    assert found.state == "FAILED" and f"report {bobs}]" in found.comment
+    lab.slurm("scancel", f"--signal={signal.SIGKILL.name[3:]}", "--full", stopper)
+    first = outcome(lab, slow[0], timeout=60)
+    assert any("no answer within" in gap["why"] for gap in first.report["gaps"])
