@@ -21,7 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlch
 from nccl_slurm.errors import StoreBusy, StoreError
 from nccl_slurm.history.schema import MIGRATIONS, Migration, prepare
 
-__all__ = ["Database", "fitting", "packed", "unpacked"]
+__all__ = ["Database", "checked_url", "fitting", "packed", "unpacked"]
 
 _Self = TypeVar("_Self", bound="Database")
 
@@ -56,10 +56,7 @@ class Database:
 
         Makes or migrates the tables, unless ``read_only``. StoreBusy, StoreTooNew, StoreError: one line with a remedy.
         """
-        try:
-            parsed = make_url(url)
-        except ArgumentError:
-            raise StoreError("store.url is no database URL; give sqlite:////path or mariadb+pymysql://…") from None
+        parsed = _parsed(url)
         if password is not None:
             parsed = parsed.set(password=password)
         sqlite = parsed.get_backend_name() == "sqlite"
@@ -98,10 +95,30 @@ class Database:
             yield connection
 
 
-def _sqlite_engine(url: URL, where: str, read_only: bool) -> Engine:
-    path = os.path.abspath(url.database or "")
+def checked_url(url: str) -> None:
+    """StoreError where no store can be at ``url``, or the driver for it is missing. Opens nothing."""
+    parsed = _parsed(url)
+    if parsed.get_backend_name() == "sqlite":
+        _sqlite_path(parsed)
+    else:
+        _server_engine(parsed, parsed.render_as_string(hide_password=True)).dispose()
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return make_url(url)
+    except ArgumentError:
+        raise StoreError("store.url is no database URL; give sqlite:////path or mariadb+pymysql://…") from None
+
+
+def _sqlite_path(url: URL) -> str:
     if not url.database or url.database == ":memory:":
         raise StoreError("store.url names no file; give sqlite:////path/store.db")
+    return os.path.abspath(url.database)
+
+
+def _sqlite_engine(url: URL, where: str, read_only: bool) -> Engine:
+    path = _sqlite_path(url)
     _check_files(path, where, read_only)
     database = f"file:{quote(path)}"
     query = {"mode": "ro" if read_only else "rw", "uri": "true"}

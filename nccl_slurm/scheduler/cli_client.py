@@ -117,6 +117,9 @@ class CliClient:
         self._gpus_tracked = settings.tracks_gpus
         return settings
 
+    def partitions(self) -> frozenset[str]:
+        return text.read_partitions(self._ask("scontrol", "-o", "-a", "show", "partitions"))
+
     def controllers(self) -> tuple[Controller, ...]:
         answer = self._call("scontrol", "ping")
         found = text.read_controllers(answer.out)

@@ -29,6 +29,7 @@ __all__ = [
     "read_events",
     "read_nodes",
     "read_offered_fields",
+    "read_partitions",
     "read_version",
     "records",
     "split_state",
@@ -251,6 +252,11 @@ def read_controllers(text: str) -> tuple[Controller, ...]:
     """``scontrol ping``. Roles are ``primary``, ``backup`` and, with three hosts, ``backup1``, ``backup2``."""
     found = re.findall(r"^Slurmctld\((primary|backup)[0-9]*\) at (\S+) is (UP|DOWN)", text, re.MULTILINE)
     return tuple(Controller(clean(host), role, up == "UP") for role, host, up in found)
+
+
+def read_partitions(text: str) -> frozenset[str]:
+    """``scontrol -o show partitions``: one a line."""
+    return frozenset(map(clean, re.findall(r"^PartitionName=(\S+)", text, re.MULTILINE)))
 
 
 def read_offered_fields(text: str) -> frozenset[str]:
