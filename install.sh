@@ -231,6 +231,13 @@ find_installer_python() {
     return 1
 }
 
+usage_on_cluster() {
+    local python
+    python=$(find_installer_python) || return 0
+    echo
+    "$python" -I -S -B nccl_slurm/install/main.py --help
+}
+
 on_cluster() {
     local python
     python=$(find_installer_python) || die "no Python 3.8 or newer here; install one (RHEL 8: dnf install python3.11)"
@@ -374,7 +381,7 @@ main() {
             --keep) keep=yes ;;
             --quick) quick=yes ;;
             --with-torch) with_torch=yes ;;
-            -h | --help) usage && exit 0 ;;
+            -h | --help) usage && usage_on_cluster && exit 0 ;;
             *) usage >&2 && exit 2 ;;
         esac
     done

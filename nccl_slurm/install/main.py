@@ -17,7 +17,7 @@ from nccl_slurm.install import apply, facts, patterns, places, plan, source
 from nccl_slurm.install.apply import Applied
 from nccl_slurm.install.entry import Entry
 from nccl_slurm.install.facts import Facts
-from nccl_slurm.install.mounts import read_table
+from nccl_slurm.install.mounts import network_file_system, read_table
 from nccl_slurm.install.options import Options, parse
 from nccl_slurm.install.plan import Plan
 from nccl_slurm.install.venv import Venv
@@ -116,6 +116,8 @@ def _install(role: str, options: Options, wanted: Plan, extra: dict[str, str], a
     places.check_spool(wanted.at.spool, layout.on_disk(wanted.at.spool), read_table())
     if wanted.at.shared:
         places.check_shared(wanted.at.shared, layout.on_disk(wanted.at.shared))
+    if role == "controller" and wanted.at.shared and not network_file_system(wanted.at.shared, read_table()):
+        applied.say(f"{wanted.at.shared} is on this host's own disk: right only where the nodes mount it from here")
     before = apply.record(role, wanted.entries, extra, layout, applied)
     apply.apply_entries(wanted.entries, layout, applied)
     apply.drop_stale(role, before, {*extra, *(entry.path for entry in wanted.entries)}, layout, applied)

@@ -37,7 +37,7 @@ def install(*options: str, path: str | None = None) -> subprocess.CompletedProce
 def test_help_names_every_option() -> None:
     done = install("--help")
     assert done.returncode == 0
-    for option in ("--dev", "--demo", "--keep", "--test", "--quick", "--with-torch"):
+    for option in ("--dev", "--demo", "--keep", "--test", "--quick", "--with-torch", "--node", "--shared", "--dry-run"):
         assert option in done.stdout
 
 
