@@ -12,10 +12,12 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 
-from tests.chaos.invariants import Findings, check, wait_settled
+from tests.chaos.invariants import Findings, check, has_comment, wait_settled
 from tests.chaos.scenario import Scene, command
 from tests.chaos.stream import Stream
+from tests.cluster.client import ClusterError
 from tests.cluster.harness import Cluster
+from tests.cluster.processes import wait_until
 
 __all__ = ["OUTAGES", "play"]
 
@@ -64,7 +66,8 @@ def start_all(cluster: Cluster) -> list[str]:
 def outage(scene: Scene, stream: Stream, name: str, seconds: float) -> None:
     cluster, rng = scene.cluster, scene.rng
     before = [stream.submit(kind, 1) for kind in BEFORE]
-    cluster.wait_comment(before[0])
+    if not wait_until(lambda: has_comment(cluster, before[0]), 240.0, every=1.0):  # duties that failed pause a minute
+        raise ClusterError(f"job {before[0]} has no comment")
     inside = [stream.submit(kind, 4 + rng.randrange(int(seconds))) for kind in INSIDE]
     cluster.wait_job(inside[0], {"RUNNING"})
     time.sleep(2.0)

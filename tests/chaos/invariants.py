@@ -17,7 +17,7 @@ from typing import Any
 from tests.cluster.harness import Cluster
 from tests.cluster.processes import wait_until
 
-__all__ = ["Findings", "Run", "check", "runs_of_slurm", "wait_settled"]
+__all__ = ["Findings", "Run", "check", "has_comment", "runs_of_slurm", "wait_settled"]
 
 OURS = re.compile(r"\[nccl-slurm: [^\[\]]*; report (?P<job>[0-9_+]+)(?: --run (?P<run>[0-9]+))?\]", re.IGNORECASE)
 FIELDS = ("jobidraw", "jobid", "state", "start", "end", "nodelist", "exitcode", "derivedexitcode", "partition")
@@ -66,6 +66,11 @@ def runs_of_slurm(cluster: Cluster) -> list[Run]:
         for number, row in enumerate(rows)
         if row["start"].isdigit() and row["nodelist"] not in ("", "None assigned")
     ]
+
+
+def has_comment(cluster: Cluster, job: str) -> bool:
+    """In Comment or in AdminComment."""
+    return any(OURS.search(text) for row in cluster.sacct(job, "comment,admincomment") for text in row.values())
 
 
 def _sacct(cluster: Cluster) -> list[dict[str, str]]:

@@ -52,6 +52,7 @@ def command(
     options: Callable[[argparse.ArgumentParser], None] = no_options,
     *,
     cpus: int = 8,
+    extra: Sequence[str] = SLURM,
 ) -> int:
     """Runs the scenario as ``python -m tests.chaos.NAME``; returns the exit status."""
     parser = argparse.ArgumentParser(
@@ -62,7 +63,7 @@ def command(
     parser.add_argument("--scratch", type=Path, default=Path(f"/var/tmp/nccl-slurm-chaos-{name}"))
     chosen = parser.parse_args()
     try:
-        with opened(chosen.scratch.absolute(), chosen.seed, cpus=cpus) as scene:
+        with opened(chosen.scratch.absolute(), chosen.seed, cpus=cpus, extra=extra) as scene:
             found = play(scene, chosen)
     except ClusterError as error:
         print(f"{name}: seed {chosen.seed}: {error}", file=sys.stderr)

@@ -53,6 +53,6 @@ def test_full_disks(scene: Scene) -> None:
 
 
 def test_forty_jobs_that_end_at_once(scene: Scene) -> None:
-    found = burst.play(scene, jobs=40, verified=False)
+    found = burst.play(scene, jobs=40, hooks=True, verified=False)
     holds(found)
     assert found.counts["comments"] == 40

@@ -135,7 +135,7 @@ def test_records(store: Store) -> None:
 
 def test_the_newest_record_of_a_node_counts(store: Store) -> None:
     store.add_record("lab", 42, 1, record("n1", 9.0), received=10.0)
-    store.add_record("lab", 42, 1, record("n1", 5.0), received=11.0)
+    assert not store.add_record("lab", 42, 1, record("n1", 5.0), received=11.0)
     assert store.records("lab", 42, 1)[0].record["written"] == 9.0
     store.add_record("lab", 42, 1, record("n1", 20.0), received=12.0, late=True)
     (newest,) = store.records("lab", 42, 1)
@@ -292,3 +292,13 @@ def test_a_job_has_the_comment_of_its_newest_run(store: Store) -> None:
     store.queue_comment("lab", 42, 1, "[first, judged again]", 12.0)
     assert [(row.run, row.text) for row in store.due_comments(20.0)] == [(2, "[second]")]
     assert [(row.run, row.why) for row in store.comments_given_up()] == [(1, "run 2 has the comment")]
+
+
+def test_a_new_record_opens_a_run_again_and_one_that_is_there_does_not(store: Store) -> None:
+    ended = RunRow("lab", 42, 1, "42", status="final", disposition="diagnose", nodes=("n1",))
+    store.upsert_run(ended)
+    store.add_record("lab", 42, 1, record("n1", 5.0), received=10.0)
+    assert [run.status for run in store.open_runs()] == ["settling"]
+    store.upsert_run(ended)
+    store.add_record("lab", 42, 1, record("n1", 5.0), received=11.0)
+    assert store.open_runs() == ()
