@@ -113,6 +113,10 @@ def captured(nodes: Sequence[Node], job: str) -> int:
     return sum((run / "root" / "epilog.env").exists() for node in nodes for run in node.runs(job))
 
 
+def has_record(node: Node, job: str) -> bool:
+    return wait_until(lambda: len(node.records(job)) == 1, 60, every=0.2)
+
+
 def raw_ids(node: Node, job: str) -> list[str]:
     """Of an array's tasks or of a het job's components."""
     shown = node.cluster.slurm("scontrol", "-o", "show", "job", job).stdout
@@ -173,17 +177,28 @@ def test_200_jobs_at_once(nodes: list[Node]) -> None:
 # Signals
 
 
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+
+
 @pytest.mark.skipif(not mounts.can_hang(), reason="no /dev/fuse")
 @pytest.mark.parametrize("context", ["prolog_slurmd", "epilog_slurmd"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
-def test_a_hook_that_gets_a_signal(nodes: list[Node], context: str, number: signal.Signals) -> None:
-    node = nodes[0]
+def test_hooks_that_get_a_signal(nodes: list[Node], context: str) -> None:
+    """While they wait for a spool that hangs, another one on each node."""
+    to_come = dict(zip((node.name for node in nodes), SIGNALS, strict=True))
+
+    def all_sent() -> bool:
+        for node in nodes:
+            if node.name in to_come and _signal(node, context, to_come[node.name]):
+                del to_come[node.name]
+        return not to_come
+
     with ExitStack() as stack:
-        hangs(node.spool, stack)
-        job = node.cluster.sbatch("#!/bin/sh\ntrue\n", "-w", node.name)
-        signalled = wait_until(lambda: _signal(node, context, number), 60)
-        wait_settled(node, [job])
-        assert signalled and (job_facts(node, job), node_facts(node)) == (FINE, IDLE)
+        for node in nodes:
+            hangs(node.spool, stack)
+        jobs = [node.cluster.sbatch("#!/bin/sh\ntrue\n", "-w", node.name) for node in nodes]
+        assert wait_until(all_sent, 60), f"not met: {to_come}"
+        settle(nodes[0], *jobs)
+        assert all_idle(nodes)
 
 
 def _signal(node: Node, context: str, number: signal.Signals) -> bool:
@@ -217,7 +232,7 @@ def test_a_worker_that_is_killed(nodes: list[Node], number: signal.Signals) -> N
     node.smi.unlink()
     following = node.cluster.sbatch(SHORT, "-w", node.name)
     settle(node, following)
-    assert wait_until(lambda: node.records(following) != [], 60)
+    assert has_record(node, following)
 
 
 def _kill_workers(node: Node, number: signal.Signals) -> bool:
@@ -232,20 +247,25 @@ def _kill_workers(node: Node, number: signal.Signals) -> bool:
 WAITS = "#!/bin/sh\nwhile [ ! -e go-$SLURM_JOB_ID ]; do sleep 0.2; done\nsrun true\n"
 
 
-@pytest.mark.parametrize("jump_s", [-86400, -1, 86400])
-def test_the_clock_jumps_between_prolog_and_epilog(nodes: list[Node], jump_s: int) -> None:
-    """Simulated: what the prolog stamped is moved by as much the other way."""
-    node = nodes[0]
-    job = node.cluster.sbatch(WAITS, "-w", node.name)
-    node.cluster.wait_job(job, {"RUNNING"})
-    assert wait_until(lambda: [run for run in node.runs(job) if (run / "root" / "before.json").exists()] != [], 30)
-    (run,) = node.runs(job)
-    stamped = int(run.name.partition(".")[2]) - jump_s
-    _move(run, run.with_name(f"{job}.{stamped}"), stamped)
-    (node.cluster.home / f"go-{job}").touch()
-    settle(node, job)
-    assert all_idle(nodes) and captured(nodes, job) == 1
-    assert wait_until(lambda: len(node.records(job)) == 1, 60)
+def test_the_clock_jumps_between_prolog_and_epilog(nodes: list[Node]) -> None:
+    """Simulated: what the prolog stamped is moved by as much the other way, on each node by another time."""
+    cluster = nodes[0].cluster
+    jobs = [cluster.sbatch(WAITS, "-w", node.name) for node in nodes]
+    for node, job, jump_s in zip(nodes, jobs, (-86400, -1, 3600, 86400), strict=True):
+        run = _begun(node, job)
+        stamped = int(run.name.partition(".")[2]) - jump_s
+        _move(run, run.with_name(f"{job}.{stamped}"), stamped)
+    for job in jobs:
+        (cluster.home / f"go-{job}").touch()
+    settle(nodes[0], *jobs)
+    assert all_idle(nodes) and [captured(nodes, job) for job in jobs] == [1] * 4
+    assert all(has_record(node, job) for node, job in zip(nodes, jobs, strict=True))
+
+
+def _begun(node: Node, job: str) -> Path:
+    """The job's run, once its worker has taken the first snapshot."""
+    assert wait_until(lambda: any((run / "root" / "before.json").exists() for run in node.runs(job)), 60)
+    return node.runs(job)[0]
 
 
 def _move(run: Path, to: Path, stamped: int) -> None:
