@@ -53,12 +53,13 @@ def _take_effect(wiring: Wiring) -> list[str]:
 
 
 def _see_and_undo(wiring: Wiring) -> list[str]:
-    back = [f"{line.key}={line.replaces}" for line in wiring.lines if line.replaces]
-    undo = "take these lines out" + (f", put back {', '.join(back)}" if back else "")
-    first = "restart slurmctld" if wiring.restart else "scontrol reconfigure"
+    back = [f"    {line.key}={line.replaces}" for line in wiring.lines if line.replaces]
     return [
-        "To see that it works: ./install.sh --check again (it says: nothing to add), then a job as a user,",
-        "    sbatch --wrap true; sinfo -R stays empty, and each node's spool has the job's folder.",
-        f"To undo it: {undo}, {first}; then, and not before, ./install.sh --uninstall: Slurm drains a node",
-        "    whose Prolog or Epilog is missing.",
+        "To see that it works: ./install.sh --check again (nothing to add), then sbatch --wrap true as a user:",
+        "    sinfo -R stays empty, and the spool of the job's node has a folder of it.",
+        "",
+        f"To undo it: take these lines out{', put back' if back else ''}",
+        *back,
+        f"    and {'restart slurmctld' if wiring.restart else 'scontrol reconfigure'}. Then, and not before,",
+        "    take away links and files (./install.sh --uninstall): a missing Prolog or Epilog drains its node.",
     ]

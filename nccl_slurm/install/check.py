@@ -19,7 +19,7 @@ from nccl_slurm.install.captureconf import known_keys
 from nccl_slurm.install.facts import ask_slurm, find_slurm
 from nccl_slurm.install.layout import Layout
 from nccl_slurm.install.proof import Wanted, doubts, patterns, unproven
-from nccl_slurm.install.reach import Probe, Reached, Slurm, ask_here, by_srun, by_ssh, srun_command, ssh_command
+from nccl_slurm.install.reach import Probe, Reached, Slurm, ask_here, by_srun, by_ssh, srun_commands, ssh_command
 from nccl_slurm.install.site import Answer, merged
 from nccl_slurm.install.slurmconf import Node, SlurmConfig, parse_config
 from nccl_slurm.install.wiring import Found, joint_folder, plan
@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
 def _options(arguments: Sequence[str]) -> _Options:
     parser = argparse.ArgumentParser(prog="install.sh --check", description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--prefix", default=Layout.prefix, help="the code (%(default)s)")
-    parser.add_argument("--hooks", help="the hooks (PREFIX/slurm)")
+    parser.add_argument("--hooks", default=Layout.hooks, help="the hooks, on each host's own disk (%(default)s)")
     parser.add_argument("--conf", default=Layout.conf, help="the configuration (%(default)s)")
     parser.add_argument("--nodes", metavar="LIST", help="nodes to prove, as Slurm writes them (all)")
     parser.add_argument("--except", dest="excepted", metavar="LIST", help="nodes to leave out: nothing is said of them")
@@ -62,7 +62,7 @@ def _options(arguments: Sequence[str]) -> _Options:
         "--dry-run", action="store_true", help="print the commands that ask the hosts; run none of them"
     )
     chosen = parser.parse_args(list(arguments))
-    layout = Layout(chosen.prefix, chosen.hooks or f"{chosen.prefix}/slurm", chosen.conf)
+    layout = Layout(chosen.prefix, chosen.hooks, chosen.conf)
     return _Options(
         layout, chosen.nodes, chosen.excepted, chosen.ssh, chosen.slurm_bin, chosen.slurm_conf, chosen.dry_run
     )
@@ -72,52 +72,54 @@ def _check(options: _Options) -> int:
     folder, layout = find_slurm(options.slurm_bin), options.layout
     config = parse_config(ask_slurm(folder, options.slurm_conf))
     slurm = Slurm(folder or "", options.slurm_conf)
-    nodes = _nodes(slurm, options)
+    nodes, unasked = _nodes(slurm, options)
     joint = [joint_folder(layout, key) for key in ("Prolog", "Epilog")]
     probe = Probe(layout.capture_conf, layout.hooks, config.user, patterns(layout, config, joint))
     if options.dry_run:
         return _show_commands(slurm, probe, nodes, options)
     here = ask_here(probe)
     reached = by_ssh(probe, nodes) if options.ssh else by_srun(slurm, probe, nodes)
-    return _judge(slurm, config, here, reached, options)
+    return _judge(slurm, config, here, reached, unasked, options)
 
 
-def _nodes(slurm: Slurm, options: _Options) -> list[Node]:
-    """Raises InputError where none is left: of no node, nothing can be proven."""
+def _nodes(slurm: Slurm, options: _Options) -> tuple[list[Node], list[str]]:
+    """To ask, and left unasked by ``--nodes`` though lines would hold for them too. Raises InputError: none to ask."""
     left_out = set(slurm.expanded(options.excepted)) if options.excepted else set()
-    nodes = [node for node in slurm.nodes(options.nodes) if node.name not in left_out]
+    every = [node for node in slurm.nodes(None) if node.name not in left_out]
+    chosen = {node.name for node in slurm.nodes(options.nodes)} if options.nodes else {node.name for node in every}
+    nodes = [node for node in every if node.name in chosen]
     if not nodes:
         raise InputError("no nodes are left to prove; see --nodes and --except")
-    return nodes
+    return nodes, [node.name for node in every if node.name not in chosen]
 
 
 def _show_commands(slurm: Slurm, probe: Probe, nodes: Sequence[Node], options: _Options) -> int:
     print(f"here:   {shlex.join(['/bin/sh', *probe.arguments('controller')])} <{probe.path}")
-    if options.ssh:
-        commands = [ssh_command(probe, node) for node in nodes]
-    else:
-        names = slurm.folded(node.name for node in nodes)
-        commands = [[*srun_command(slurm, probe, [names], "PARTITION")]]
-    for command in commands:
+    by_ssh_each = [ssh_command(probe, node) for node in nodes] if options.ssh else []
+    for command in by_ssh_each or srun_commands(slurm, probe, nodes):
         print(f"nodes:  {shlex.join(command)} <{probe.path}")
     print("Each makes and removes one folder in the spool and one file in SHARED/tmp.")
     return 0
 
 
-def _judge(slurm: Slurm, config: SlurmConfig, here: Answer, reached: Reached, options: _Options) -> int:
+def _judge(
+    slurm: Slurm, config: SlurmConfig, here: Answer, reached: Reached, unasked: Sequence[str], options: _Options
+) -> int:
     answers = {**reached.answers, "": here}
     systemd = all(answer.yes("systemd") for answer in reached.answers.values())
     wiring = plan(config, Found(merged(answers), systemd), options.layout)
     wanted = Wanted(options.layout, config, wiring, _digests(answers.values()), known_keys(options.layout))
     at_fault = {name: unproven(answer, wanted, controller=False) for name, answer in reached.answers.items()}
     at_fault.update((name, [f"not proven: {why}"]) for name, why in reached.silent.items())
+    if wiring.lines:
+        at_fault.update((name, ["not proven: was not asked (--nodes)"]) for name in unasked)
     faults_here = unproven(here, wanted, controller=True)
     proven = not faults_here and not any(at_fault.values()) and not wiring.refusals
     _say("Refused", wiring.refusals)
     _say("This controller", faults_here)
     _say("Nodes", _by_node(at_fault, slurm))
     _say("Worth a look", _by_node({name: doubts(one, wanted) for name, one in reached.answers.items()}, slurm))
-    _say("Know that", [*wiring.remarks, *_other_controllers(config)])
+    _say("Know that", [*wiring.remarks, *_other_controllers(config), *_left_out(options)])
     whole = slurm.folded(reached.answers) if proven else ""
     told = advice.lines(wiring, config) if proven else _not_yet(advice.before(wiring, options.layout))
     print(
@@ -151,6 +153,12 @@ def _other_controllers(config: SlurmConfig) -> list[str]:
     if len(config.controllers) < 2:
         return []
     return [f"controllers are {', '.join(config.controllers)}: EpilogSlurmctld runs on whichever leads; check each"]
+
+
+def _left_out(options: _Options) -> list[str]:
+    if not options.excepted:
+        return []
+    return [f"nothing is proven of {options.excepted}: a file that is missing there drains it or fails its tasks"]
 
 
 def _say(title: str, sentences: Sequence[str]) -> None:

@@ -39,9 +39,9 @@ answer() {
     if "$@" >/dev/null 2>&1; then echo yes; else echo no; fi
 }
 
-# The first of a file and the folders above it that somebody besides root can change.
+# The first of a path and the folders above it that somebody besides root can change.
 open_to_others() {
-    at=$1
+    at=$(readlink -f "$1")
     shift $#
     while [ -n "$at" ]; do
         set -- "$@" "$at"
@@ -74,8 +74,10 @@ describe() {
         kind=$(kind_of "$path")
         sum=
         [ "$kind" != file ] || sum=$(sha256sum <"$path")
+        open=$(open_to_others "$path")
+        [ -n "$open" ] || [ "${path%/*}" = "${real%/*}" ] || open=$(open_to_others "${path%/*}")
         say file "$1" "$path" "$real" "$kind" "$(answer test -x "$path")" "${sum%% *}" "$(filesystem_of "$path")" \
-            "$(open_to_others "$real")" "$(answer test "$kind" = file -a -n "$(looks_at_own_path "$path" && echo yes)")"
+            "$open" "$(answer test "$kind" = file -a -n "$(looks_at_own_path "$path" && echo yes)")"
     done
     unset IFS
 }
@@ -93,7 +95,7 @@ configured() {
 
 read_conf() {
     spool=/var/spool/nccl-slurm prefix=/opt/nccl-slurm python=/usr/bin/python3 events=/var/spool/nccl-slurm/events
-    shared='' ship=0 site_task='' site_controller=''
+    shared='' ship=0 patterns='' site_task='' site_controller=''
     while IFS='=' read -r key value; do
         [ -z "$key" ] || say conf "$key" "$value"
         [ -n "$value" ] || continue
@@ -102,6 +104,7 @@ read_conf() {
             NCCL_SLURM_PREFIX) prefix=$value ;;
             NCCL_SLURM_PYTHON) python=$value ;;
             NCCL_SLURM_EVENTS) events=$value ;;
+            NCCL_SLURM_PATTERNS) patterns=$value ;;
             NCCL_SLURM_SHARED) shared=$value ;;
             NCCL_SLURM_SHIP_UID) ship=$value ;;
             NCCL_SLURM_SITE_TASK_PROLOG) site_task=$value ;;
@@ -144,6 +147,7 @@ say_controller() {
 say_code() {
     describe "$python"
     describe "$prefix/nccl_slurm/capture/main.py"
+    describe "$patterns"
     # shellcheck disable=SC2016
     version=$(timeout -k 1 20 "$python" -I -S -B -c '
 import sys

@@ -118,11 +118,13 @@ def _runs(answer: Answer, path: str) -> list[str]:
 
 
 def _links(answer: Answer, wanted: Wanted) -> list[str]:
-    return [
-        f"{link.path} is no link to {link.target} yet"
-        for link in wanted.wiring.links
-        if not _leads(answer, link.path, link.target)
-    ]
+    found = []
+    for link in wanted.wiring.links:
+        if not _leads(answer, link.path, link.target):
+            found.append(f"{link.path} is no link to {link.target} yet")
+        else:
+            found += [why for one in [_at(answer, link.path)] if one for why in _open_to(one)]
+    return found
 
 
 def _leads(answer: Answer, path: str, target: str) -> bool:
@@ -196,8 +198,11 @@ def _python(answer: Answer) -> list[str]:
     number = re.fullmatch(r"(\d+)\.(\d+)", version)
     if number is None:
         return [f"{path} can't run the code in {prefix}: {version or 'it says nothing'}"]
-    if (int(number.group(1)), int(number.group(2))) < (3, 8):
+    release = (int(number.group(1)), int(number.group(2)))
+    if release < (3, 8):
         return [f"{path} is Python {version}; 3.8 or newer is needed"]
+    if release < (3, 11) and _at(answer, answer.conf.get("NCCL_SLURM_PATTERNS", "")) is None:
+        return [f"{path} is Python {version}, which reads no TOML: NCCL_SLURM_PATTERNS has to name compiled rows"]
     files = (_at(answer, path), _at(answer, os.path.join(prefix, "nccl_slurm", "capture", "main.py")))
     return [why for one in files if one for why in _open_to(one)]
 

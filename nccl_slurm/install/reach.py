@@ -18,7 +18,7 @@ from nccl_slurm.errors import SlurmUnreachable
 from nccl_slurm.install.site import Answer, read_answers
 from nccl_slurm.install.slurmconf import Node, parse_nodes
 
-__all__ = ["Probe", "Reached", "Slurm", "ask_here", "by_srun", "by_ssh", "srun_command", "ssh_command"]
+__all__ = ["Probe", "Reached", "Slurm", "ask_here", "by_srun", "by_ssh", "srun_commands", "ssh_command"]
 
 _LIMIT_S = 90
 #: How long srun waits for CPUs.
@@ -26,8 +26,9 @@ _IMMEDIATE_S = 10
 _AT_ONCE = 16
 #: Of the caller's environment: what srun(1) takes as options there and a site may require.
 _SRUN_OPTIONS = ("SLURM_ACCOUNT", "SLURM_PARTITION", "SLURM_QOS", "SLURM_RESERVATION")
-_FREE = ("IDLE", "MIXED")
-_HARMLESS = {"CLOUD", "PLANNED", "DYNAMIC_NORM", "DYNAMIC_FUTURE"}
+#: A node whose last epilog still runs (of our own last check, say) is free in a moment.
+_FREE = ("IDLE", "MIXED", "COMPLETING")
+_HARMLESS = {"CLOUD", "COMPLETING", "PLANNED", "DYNAMIC_NORM", "DYNAMIC_FUTURE"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Slurm:
         """Raises SlurmUnreachable."""
         done = _run([self.program("scontrol"), *arguments], self.environment())
         if done.returncode != 0:
-            raise SlurmUnreachable(f"scontrol {' '.join(arguments)}: {_last_line(done.stderr) or done.returncode}")
+            raise SlurmUnreachable(f"scontrol {' '.join(arguments)}: {_last_line(done.stderr or done.stdout)}")
         return done.stdout
 
     def nodes(self, names: str | None) -> list[Node]:
@@ -111,7 +112,13 @@ def ask_here(probe: Probe) -> Answer:
 # By srun
 
 
-def srun_command(slurm: Slurm, probe: Probe, names: Sequence[str], partition: str) -> list[str]:
+def srun_commands(slurm: Slurm, probe: Probe, nodes: Sequence[Node]) -> list[list[str]]:
+    """Those that `by_srun` starts with."""
+    groups = _groups(nodes, slurm.open_partitions(), Reached())
+    return [_srun(slurm, probe, names, partition) for partition, names in groups.items()]
+
+
+def _srun(slurm: Slurm, probe: Probe, names: Sequence[str], partition: str) -> list[str]:
     """One step of one short job; its script comes by standard input."""
     options = ["--quiet", "--job-name=nccl-slurm-check", "--time=2", f"--immediate={_IMMEDIATE_S}", "--export=NONE"]
     options += [f"--partition={partition}", f"--nodelist={','.join(names)}", f"--nodes={len(names)}"]
@@ -147,7 +154,7 @@ def _is_free(state: str) -> bool:
 
 def _ask_group(slurm: Slurm, probe: Probe, partition: str, names: list[str], reached: Reached) -> None:
     """One busy node keeps a whole job from starting: then halves of the group are tried."""
-    done = _run(srun_command(slurm, probe, names, partition), slurm.environment(), probe.script())
+    done = _run(_srun(slurm, probe, names, partition), slurm.environment(), probe.script())
     reached.answers.update(read_answers(done.stdout, probe.nonce))
     missing = [name for name in names if name not in reached.answers or not reached.answers[name].complete]
     if len(names) == 1:

@@ -199,6 +199,8 @@ def test_a_site_without_hooks(site: Site, capsys: pytest.CaptureFixture[str]) ->
     before, _ = site.job()
     wire(site, capsys)
     both_run(site, before, capsys)
+    status, told = checked(site, capsys, "--nodes", "n2")
+    assert status == 0 and "Proven on this controller and on n2.\n" in told
     flags = "Alloc" in site.cluster.slurm("scontrol", "show", "config").stdout
     assert flags and "gres/gpu" in site.cluster.slurm("scontrol", "show", "config").stdout
 
@@ -289,6 +291,7 @@ def test_a_node_without_the_task_prolog_gets_no_lines(site: Site, capsys: pytest
         site.cluster.slurm("scontrol", "update", "nodename=n3", "state=drain", "reason=test")
         status, told = checked(site, capsys, "--nodes", "n[2-3]")
         assert status == 1 and "  n3: not proven: is IDLE+DRAIN\n" in told
+        assert "  n[1,4]: not proven: was not asked (--nodes)\n" in told and "Lines for" not in told
         site.cluster.resume("n3")
     finally:
         site.cluster.kill_slurmd("n4")
@@ -300,4 +303,5 @@ def test_a_dry_run_asks_no_host(site: Site, capsys: pytest.CaptureFixture[str]) 
     site.configure()
     status, told = checked(site, capsys, "--dry-run")
     assert status == 0
-    assert " --nodelist='n[1-4]' --nodes=4 " in told or "--nodelist=n[1-4]" in told
+    assert " --partition=batch --nodelist=n1,n2,n3,n4 --nodes=4 " in told
+    assert not list(site.cluster.spool.glob("*/.check*")) and "Proven" not in told

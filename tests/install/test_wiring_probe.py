@@ -13,7 +13,7 @@ import pytest
 from nccl_slurm.install.captureconf import known_keys, unmeant
 from nccl_slurm.install.layout import Layout
 from nccl_slurm.install.proof import Wanted, doubts, patterns, unproven
-from nccl_slurm.install.reach import Probe, Reached, Slurm, ask_here, by_ssh, srun_command, ssh_command
+from nccl_slurm.install.reach import Probe, Reached, Slurm, ask_here, by_ssh, ssh_command
 from nccl_slurm.install.reach import _groups as groups
 from nccl_slurm.install.site import Answer, File, read_answers
 from nccl_slurm.install.slurmconf import Node, SlurmConfig
@@ -239,6 +239,10 @@ def test_links_and_values_that_come_before_the_lines(place: Path) -> None:
         Path(link.path).symlink_to(link.target)
     configure(SITE_TASK_PROLOG=str(theirs))(place)
     assert faults(place, config, wiring) == []
+    (place / "joint.d").chmod(0o777)
+    assert f"{place}/joint.d/90-nccl-slurm: somebody besides root can change {place}/joint.d" in faults(
+        place, config, wiring
+    )
 
 
 def test_a_file_that_differs_from_the_others(place: Path) -> None:
@@ -269,6 +273,26 @@ def test_an_answer_that_was_cut_proves_nothing() -> None:
     answer = read_answers("N\tn1\tbegin\tnode\nN\tn1\tspool\tyes\t/s\text4\n", "N")["n1"]
     wanted = Wanted(Layout(), SlurmConfig(), Wiring(), {}, frozenset())
     assert unproven(answer, wanted, controller=False) == ["gave no whole answer (it stopped after 'spool')"]
+
+
+@pytest.mark.parametrize(
+    ("version", "patterns", "told"),
+    [
+        ("3.11", "", None),
+        ("3.9", "/opt/rows.json", None),
+        ("3.9", "", "NCCL_SLURM_PATTERNS has to name compiled rows"),
+        ("3.9", "/elsewhere.json", "NCCL_SLURM_PATTERNS has to name compiled rows"),
+        ("3.6", "/opt/rows.json", "3.8 or newer is needed"),
+        ("No module named 'nccl_slurm'", "/opt/rows.json", "No module named 'nccl_slurm'"),
+    ],
+)
+def test_pythons_of_nodes(version: str, patterns: str, told: str | None) -> None:
+    answer = Answer("n1", complete=True, conf={"NCCL_SLURM_PATTERNS": patterns})
+    answer.files["/opt/rows.json"] = (File("/opt/rows.json", executable=False),)
+    answer.said["python"] = ("/usr/bin/python3", "/opt/nccl-slurm", version)
+    found = unproven(answer, Wanted(Layout(), SlurmConfig(), Wiring(), {}, frozenset()), controller=False)
+    mine = [fault for fault in found if fault.startswith("/usr/bin/python3")]
+    assert mine == [] if told is None else told in mine[0]
 
 
 def test_lines_of_somebody_else_are_no_answer() -> None:
@@ -310,7 +334,7 @@ def test_every_key_of_the_shipped_file_is_read_by_somebody() -> None:
 
 
 def test_only_free_nodes_get_a_job() -> None:
-    states = ["IDLE", "MIXED", "IDLE+CLOUD", "MIXED+PLANNED", "IDLE*", "DOWN", "IDLE+DRAIN", "ALLOCATED", "IDLE~"]
+    states = ["IDLE", "MIXED", "IDLE+CLOUD", "IDLE+COMPLETING", "IDLE*", "DOWN", "IDLE+DRAIN", "ALLOCATED", "IDLE~"]
     nodes = [Node(f"n{index}", "", state, ("closed", "open")) for index, state in enumerate(states)]
     reached = Reached()
     found = groups([*nodes, Node("lone", "", "IDLE", ("closed",))], ["other", "open"], reached)
@@ -324,7 +348,6 @@ def test_an_srun_inside_a_job_is_a_job_of_its_own(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("SLURM_ACCOUNT", "ops")
     environment = Slurm("/usr/bin", "/etc/slurm/slurm.conf").environment()
     assert "SLURM_JOB_ID" not in environment and environment["SLURM_ACCOUNT"] == "ops"
-    assert "--immediate=10" in srun_command(Slurm("/usr/bin"), Probe("c", "h", "u", []), ["n1"], "p")
 
 
 def test_by_ssh_each_node_answers_for_itself(place: Path) -> None:
