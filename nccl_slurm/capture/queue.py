@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import NamedTuple
 
 __all__ = ["FIRST_LOOK_S", "Entry", "done", "entries", "folder"]
@@ -52,10 +53,11 @@ def _entry(spool: str, name: str) -> Entry | None:
 
 
 def done(spool: str, entry: Entry) -> None:
-    """Leaves the file where a hook asked again meanwhile (the epilog of a run that a reboot had closed)."""
+    """Leaves the file where a hook asked again meanwhile (the epilog of a run that a reboot had closed). With a run's end
+    its first look is over too."""
     path = os.path.join(folder(spool), f"{entry.verb}.{entry.run}")
-    try:
+    with suppress(OSError):
         if os.lstat(path).st_mtime_ns == entry.asked:
             os.unlink(path)
-    except OSError:
-        pass
+    with suppress(OSError):
+        os.unlink(os.path.join(folder(spool), f"before.{entry.run}"))

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Iterator
 
@@ -77,7 +77,7 @@ class Run:
 
     @property
     def epilog(self) -> Known | None:
-        return _read_known(self.root("epilog.env"), self.seconds)
+        return _read_known(self.root("epilog.env"), None)
 
     @property
     def delivered(self) -> float | None:
@@ -91,6 +91,16 @@ class Run:
     def capture_off(self) -> bool:
         """The job asked that its files are not read. Whatever has that name counts: it is looked at, not opened."""
         return os.path.lexists(os.path.join(self.user, "capture-off"))
+
+    def drop_links(self) -> None:
+        """Those by which users and tasks find the run, as long as they are its own."""
+        epilog = self.epilog
+        names = {str(self.job_id), (epilog.env if epilog else {}).get("SLURM_HET_JOB_ID", "")}
+        for name in names:
+            link = os.path.join(os.path.dirname(self.path), name)
+            with suppress(OSError):
+                if name.isdigit() and os.readlink(link) == self.name:
+                    os.unlink(link)
 
     def read_json(self, name: str) -> Any:
         """None where absent or broken (a worker that was killed)."""
@@ -127,8 +137,9 @@ def runs(spool: str) -> list[Run]:
     return sorted(found, key=lambda run: (run.seconds, run.job_id))
 
 
-def _read_known(path: str, seconds: int) -> Known | None:
-    """``NAME=value`` lines; a cut or strange file gives what is readable in it. ``seconds`` stands in for its time."""
+def _read_known(path: str, seconds: int | None) -> Known | None:
+    """``NAME=value`` lines; a cut or strange file gives what is readable in it. ``seconds`` stands in for its time, or
+    (None) the file's own does."""
     try:
         with open(path, encoding="utf-8", errors="backslashreplace", newline="\n") as file:
             lines, written = file.read(_MAX_ENV_BYTES).split("\n"), os.fstat(file.fileno()).st_mtime
@@ -140,7 +151,8 @@ def _read_known(path: str, seconds: int) -> Known | None:
         if equals and _VARIABLE.match(name) and len(values) < _MAX_VARIABLES:
             values[name] = value[:_MAX_VALUE]
     stamp, boot_id = values.pop("time", ""), values.pop("boot_id", "")
-    at = float(stamp) if stamp.isascii() and stamp.isdigit() and len(stamp) < 13 else float(seconds)
+    otherwise = written if seconds is None else float(seconds)
+    at = float(stamp) if stamp.isascii() and stamp.isdigit() and len(stamp) < 13 else otherwise
     return Known(_with_fraction(at, written), boot_id[:64] or None, values)
 
 

@@ -54,6 +54,7 @@ def finish(conf: Conf, run: Run) -> str | None:
     with spool.lock(run.root("lock"), 2 * conf.gpu_query_limit_s + 10.0) as held:
         if not held:
             return "another worker of this run did not end in time"
+        run.drop_links()
         work = _Work(conf, run, started + conf.worker_limit_s)
         made = work.record()
         unkept = None if _keep(run, "record.json", made) else json.dumps(made, allow_nan=False).encode("ascii")

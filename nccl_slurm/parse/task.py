@@ -26,7 +26,7 @@ def fact(source: Source, raw: bytes) -> Fact:
     for key in ("procid", "localid", "pid"):
         if _NUMBER.match(values.get(key, "")):
             data[key] = int(values[key])
-    at = float(values["time"]) if _NUMBER.match(values.get("time", "")) else None
+    at = float(values["time"]) if _NUMBER.match(values.get("time", "")) else _written(source)
     return Fact(
         kind="slurm.task",
         text=f"task {data.get('procid', '?')} of step {data['step'] or '?'} started",
@@ -39,3 +39,8 @@ def fact(source: Source, raw: bytes) -> Fact:
         uncertainty_s=None if at is None else 1.0,
         data=data,
     )
+
+
+def _written(source: Source) -> float | None:
+    """The file's own time, on the node that has it; a copy elsewhere may have a later one."""
+    return source.mtime if source.host is not None else None

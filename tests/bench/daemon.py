@@ -16,36 +16,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-
-from tabulate import tabulate
 
 from nccl_slurm.daemon.runs import key_of
 from nccl_slurm.history.store import Store
+from tests.bench.figures import Figure, figure_of, show
 from tests.cluster import jobs
 from tests.cluster.client import ClusterError
 from tests.cluster.harness import Cluster
 from tests.cluster.processes import wait_until
 
-__all__ = ["Figure", "main"]
+__all__ = ["main"]
 
 LATENCY_JOBS, DRAIN_JOBS, REST_S, REPORT_RUNS = 10, 60, 60.0, 9
 #: Bars: seconds from the last record, comments a second, MB, share of a core.
 LATENCY_S, DRAIN_RATE, REST_MB, REST_SHARE = 5.0, 10.0, 120.0, 0.01
 AGAIN = "; once more"
 TICKS = os.sysconf("SC_CLK_TCK")
-
-
-@dataclass(frozen=True)
-class Figure:
-    """``holds`` is None where nothing was promised. ``load`` is the machine's, over the last minute."""
-
-    name: str
-    value: str
-    bar: str = ""
-    holds: bool | None = None
-    load: float = 0.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,25 +59,12 @@ def daemon_config(cluster: Cluster) -> str:
     return f'{without_periods}\n[scope]\ndefault = "all"\n'
 
 
-def show(figures: Sequence[Figure]) -> int:
-    words = {True: "yes", False: "NO", None: ""}
-    rows = [(f.name, f.value, f.bar, words[f.holds], f"{f.load:.1f}") for f in figures]
-    print(tabulate(rows, headers=("measured", "figure", "bar", "holds", "load"), disable_numparse=True))
-    print(f"{os.cpu_count()} cores; " + "; ".join(f"{f.name} {f.value}" for f in figures))
-    return 1 if any(f.holds is False for f in figures) else 0
-
-
 def _measured(name: str, cluster: Cluster) -> list[Figure]:
     """One part, with the load that it met and made."""
     print(f"{name} …", file=sys.stderr)
     figures = PARTS[name](cluster)
     load = os.getloadavg()[0]
     return [Figure(f.name, f.value, f.bar, f.holds, load) for f in figures]
-
-
-def _figure(name: str, value: float, unit: str, bar: float, *, at_least: bool = False) -> Figure:
-    holds = value >= bar if at_least else value <= bar
-    return Figure(name, f"{value:.3g} {unit}", f"{'≥' if at_least else '≤'} {bar:g} {unit}", holds)
 
 
 # Latency: from the last node record to comment and report
@@ -103,8 +77,8 @@ def latency(cluster: Cluster) -> list[Figure]:
     took = [_one_latency(cluster, script) for _ in range(LATENCY_JOBS)]
     cluster.stop_daemon()
     return [
-        _figure("latency, median", statistics.median(took), "s", LATENCY_S),
-        _figure("latency, max", max(took), "s", LATENCY_S),
+        figure_of("latency, median", statistics.median(took), "s", LATENCY_S),
+        figure_of("latency, max", max(took), "s", LATENCY_S),
     ]
 
 
@@ -136,7 +110,7 @@ def drain(cluster: Cluster) -> list[Figure]:
     comments = _until_written(cluster, array, AGAIN)
     return [
         Figure(f"from {DRAIN_JOBS} ended jobs to their comments", f"{DRAIN_JOBS / whole:.3g} jobs/s"),
-        _figure(f"drain of {DRAIN_JOBS} comments", DRAIN_JOBS / comments, "comments/s", DRAIN_RATE, at_least=True),
+        figure_of(f"drain of {DRAIN_JOBS} comments", DRAIN_JOBS / comments, "comments/s", DRAIN_RATE, at_least=True),
     ]
 
 
@@ -186,9 +160,9 @@ def rest(cluster: Cluster) -> list[Figure]:
     share = (_cpu_s(pid) - spent) / REST_S
     cluster.stop_daemon()
     return [
-        _figure("at rest, memory", peak, "MB", REST_MB),
+        figure_of("at rest, memory", peak, "MB", REST_MB),
         Figure("of it the daemon itself", f"{alone:.3g} MB"),
-        _figure("at rest, of a core", 100 * share, "%", 100 * REST_SHARE),
+        figure_of("at rest, of a core", 100 * share, "%", 100 * REST_SHARE),
     ]
 
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.hooks.site import EPILOG, PROLOG, SHELLS, Site, mode, variables
@@ -18,7 +16,8 @@ def test_closes_the_run_of_its_prolog(site: Site, shell: tuple[str, ...]) -> Non
     assert (run / "closed").read_text() == "epilog\n"
     assert mode(run / "closed") == 0o644 and mode(run / "root" / "epilog.env") == 0o600
     assert variables(run, "epilog.env")["SLURM_JOB_EXIT_CODE2"] == "9:0"
-    assert not (site.spool / "42").is_symlink()
+    assert "time" not in variables(run, "epilog.env"), "the file's own time is it"
+    assert (site.spool / "queue" / f"finish.{run.name}").exists()
     assert site.worker_log(2)[1] == f"--conf {site.conf} --detached finish {run}"
 
 
@@ -55,14 +54,6 @@ def test_a_late_epilog_belongs_to_the_run_that_a_reboot_closed(site: Site) -> No
     site.run(HOOK, EPILOG)
     assert (site.only_run() / "closed").read_text() == "boot\n"
     assert (site.only_run() / "root" / "epilog.env").exists()
-
-
-def test_leaves_the_link_of_another_run_alone(site: Site) -> None:
-    site.run(PROLOG_HOOK, PROLOG)
-    os.unlink(site.spool / "42")
-    os.symlink("42.9999999999", site.spool / "42")
-    site.run(HOOK, EPILOG)
-    assert os.readlink(site.spool / "42") == "42.9999999999"
 
 
 def test_nothing_where_the_partition_is_off(site: Site) -> None:
