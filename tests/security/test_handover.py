@@ -66,7 +66,7 @@ def test_users_reach_neither_records_nor_events(lab: Cluster, user: str) -> None
 
 def test_records_that_a_taken_node_forges(lab: Cluster) -> None:
     """n3 is root's no more. Its records of other nodes, jobs, sizes and shapes are believed nowhere."""
-    canary = Canary.plant(lab.scratch / "root-only.log", 0)
+    canary = Canary.plant(lab.scratch / "dev" / "root-only.log", 0)
     job = lab.sbatch("#!/bin/sh\nexit 1\n", "-w", "n1")
     outcome(lab, job)
     now, number = int(time.time()), int(job)
@@ -125,7 +125,7 @@ def test_an_old_record_again_and_one_of_a_job_that_runs(lab: Cluster) -> None:
 def test_a_flood_of_forged_records_and_events(lab: Cluster) -> None:
     for number in range(3000):
         drop(lab, b"{}", f"{number + 1}.{number + 1}.n1.json")
-    outside = lab.scratch / "outside"
+    outside = lab.scratch / "dev" / "outside"
     outside.write_text("x")
     for name in ("..%2f..%2fetc", "1.1;id", "-rf", "\n1.1", "9" * 200 + ".0"):
         (lab.events / "new" / name).write_text("x")

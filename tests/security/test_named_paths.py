@@ -35,8 +35,8 @@ NAMED = (
 
 
 def test_what_a_batch_script_names_is_read_as_its_user(lab: Cluster) -> None:
-    root_only = Canary.plant(lab.scratch / "root-only.log", 0)
-    closed = lab.scratch / "closed"
+    root_only = Canary.plant(lab.scratch / "dev" / "root-only.log", 0)
+    closed = lab.scratch / "dev" / "closed"
     closed.mkdir(mode=0o700, exist_ok=True)
     kept = Canary.plant(closed / "kept.log", USERS["alice"])
     bobs = Canary.plant(lab.scratch / "home" / "bob" / "open.log", USERS["bob"], 0o644)
@@ -62,7 +62,7 @@ def test_what_a_batch_script_names_is_read_as_its_user(lab: Cluster) -> None:
 
 @pytest.mark.parametrize("kind", ["shadow", "root-only", "bobs", "fifo", "link", "folder"])
 def test_what_a_job_calls_its_output(lab: Cluster, kind: str) -> None:
-    root_only = Canary.plant(lab.scratch / "root-only.log", 0)
+    root_only = Canary.plant(lab.scratch / "dev" / "root-only.log", 0)
     bobs = Canary.plant(lab.scratch / "home" / "bob" / "open.log", USERS["bob"], 0o644)
     fifo, link = lab.home / "fifo", lab.home / "output-link"
     for path in (fifo, link):
