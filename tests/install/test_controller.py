@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +102,15 @@ def test_the_unit_may_write_the_shared_folder(installed: Installer) -> None:
     lines = installed.at("/etc/systemd/system/nccl-slurm.service").read_text().splitlines()
     assert f"ReadWritePaths=-{SHARED}" in lines
     assert "ExecStart=/opt/nccl-slurm/venv/bin/nccl-slurm daemon --foreground" in lines
+
+
+def test_the_unit_is_such_as_systemd_takes(installed: Installer) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("not installed: systemd-analyze")
+    unit = installed.at("/etc/systemd/system/nccl-slurm.service")
+    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True)
+    # The program lies below the tree, and so does the manual.
+    assert [line for line in done.stderr.splitlines() if not re.search(r"is not executable|man nccl-slurm", line)] == []
 
 
 def test_logrotate_takes_its_file(installed: Installer) -> None:
