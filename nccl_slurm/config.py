@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
+from urllib.parse import quote, unquote
 
 from nccl_slurm.errors import ConfigError
 
@@ -100,7 +101,15 @@ class Config:
 
     @property
     def store_url(self) -> str:
-        return self.store.url or f"sqlite:///{self.paths.state}/store.db"
+        """A URL is percent-decoded, and ``?`` begins its options: a folder's name may hold both."""
+        return self.store.url or f"sqlite:///{quote(self.paths.state)}/store.db"
+
+    @property
+    def store_file(self) -> str | None:
+        """Of a SQLite store; None for a server."""
+        if not self.store_url.startswith("sqlite"):
+            return None
+        return unquote(self.store_url.partition("///")[2].partition("?")[0])
 
     def store_password(self) -> str | None:
         """The first line of store.password_file. Raises ConfigError."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nccl_slurm.config import Config, flat, load, loads
 from nccl_slurm.errors import ConfigError
+from nccl_slurm.history.store import Store
 
 SHIPPED = Path(__file__).parents[1] / "etc" / "nccl-slurm.toml"
 
@@ -38,6 +39,16 @@ def test_what_is_wrong_is_said_with_file_and_key(text: str, words: str) -> None:
     with pytest.raises(ConfigError) as raised:
         loads(text, "f.toml")
     assert str(raised.value).startswith("f.toml: ") and words in str(raised.value)
+
+
+def test_a_state_folder_with_signs_that_urls_use(tmp_path: Path) -> None:
+    folder = tmp_path / "a%41b?c#d e"
+    folder.mkdir()
+    config = loads(f"[paths]\nstate = '{folder}'", "f")
+    assert config.store_file == f"{folder}/store.db"
+    Store.open(config.store_url).close()
+    assert [path.name for path in folder.iterdir()] == ["store.db"]
+    assert loads("[store]\nurl = 'mariadb+pymysql://h/x'", "f").store_file is None
 
 
 def test_a_file_without_end_is_no_configuration() -> None:

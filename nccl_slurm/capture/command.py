@@ -15,11 +15,13 @@ _PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/opt/bin"
 
 
 class Output(NamedTuple):
-    """``text``: what it printed. ``why`` is None where the command ended with status 0."""
+    """``text``: what it printed. ``why`` is None where the command ended with status 0. ``left``: pid of one that
+    could not be ended."""
 
     text: str
     why: str | None
     cut: bool = False
+    left: int | None = None
 
 
 def run(
@@ -49,7 +51,8 @@ def run(
     data, ended = _read(child, limit_s, limit_bytes)
     text = data.decode("utf-8", "backslashreplace")
     if not ended:
-        return Output(text, f"{argv[0]}: no answer within {limit_s:g} s")
+        left = child.pid if child.poll() is None else None
+        return Output(text, f"{argv[0]}: no answer within {limit_s:g} s", left=left)
     if len(data) >= limit_bytes:
         return Output(text, None, cut=True)
     if child.returncode != 0:

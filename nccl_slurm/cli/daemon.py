@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,14 +44,24 @@ def command(foreground: bool, once: bool, config_path: str | None) -> None:
     """
     loaded = config.load(config_path)
     state = _state_folder(loaded)
-    if not (foreground or once):
+    background = not (foreground or once)
+    if background:
         with _alone(state):
             pass  # said here, where somebody reads it; below it goes to the log
         click.echo(f"nccl-slurm: goes on in the background, log {state / 'daemon.log'}", err=True)
         _detach(state / "daemon.log")
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    _log_to_stderr(stamped=background)
     with _alone(state):
         _serve(loaded, state, once)
+
+
+def _log_to_stderr(*, stamped: bool) -> None:
+    """The journal and a terminal know the time; a file does not."""
+    handler, form = logging.StreamHandler(sys.stderr), "%(levelname)s %(name)s: %(message)s"
+    formatter = logging.Formatter(f"%(asctime)s.%(msecs)03dZ {form}" if stamped else form, "%Y-%m-%dT%H:%M:%S")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 @contextmanager
@@ -107,10 +118,9 @@ def _state_folder(loaded: Config) -> Path:
 
 def _let_admins_in(loaded: Config, state: Path) -> None:
     """Members of access.admin_group may read the store: folder (0750) and SQLite's files (0640) go to that group."""
-    group, url = loaded.access.admin_group, loaded.store_url
+    group, file = loaded.access.admin_group, loaded.store_file
     if not group:
         return
-    file = url.partition("///")[2] if url.startswith("sqlite") else ""
     try:
         gid = grp.getgrnam(group).gr_gid
         for path in (str(state), *(file + end for end in ("", "-wal", "-shm") if file)):

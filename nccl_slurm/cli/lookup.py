@@ -22,8 +22,8 @@ def report_of_job(jobid: str, run: int | None, config: Config) -> dict[str, Any]
 
 def reads_store(config: Config) -> bool:
     """Root, the daemon's user and the admin group can open the database file or its password; nobody else can."""
-    if config.store_url.startswith("sqlite"):
-        return os.access(_file_of(config), os.R_OK)
+    if config.store_file is not None:
+        return os.access(config.store_file, os.R_OK)
     return os.geteuid() == 0 or bool(config.store.password_file and os.access(config.store.password_file, os.R_OK))
 
 
@@ -32,25 +32,21 @@ def open_store(config: Config) -> Any:
     from nccl_slurm.history.store import Store
 
     if _is_absent(config):
-        where = _file_of(config)
-        raise InputError(f"{where}: no store on this host; run this where `nccl-slurm daemon` runs, or give --config")
+        raise InputError(
+            f"{config.store_file}: no store on this host; run this where `nccl-slurm daemon` runs, or give --config"
+        )
     if not reads_store(config):
         admins = ", ".join(["root", "the daemon's user", *([f"group {g}"] if (g := config.access.admin_group) else [])])
         raise NotYours(f"the store is for admins ({admins}); `nccl-slurm report JOBID` shows jobs of your own")
     return Store.open(config.store_url, read_only=True, password=config.store_password())
 
 
-def _file_of(config: Config) -> str:
-    """Of a SQLite store."""
-    return config.store_url.partition("///")[2]
-
-
 def _is_absent(config: Config) -> bool:
     """A SQLite file that certainly is not there; a folder that is closed to this user tells nothing."""
-    if not config.store_url.startswith("sqlite"):
+    if config.store_file is None:
         return False
     try:
-        os.stat(_file_of(config))
+        os.stat(config.store_file)
     except OSError as error:
         return isinstance(error, (FileNotFoundError, NotADirectoryError))
     return False

@@ -7,10 +7,12 @@ comes back is as hostile as the logs and is only ever text and numbers of trust 
 from __future__ import annotations
 
 import json
+import os
 import pwd
 import sys
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +25,30 @@ __all__ = ["OutputReader", "of_this_run", "parsed_from_json"]
 
 #: Clocks of nodes and controller, and of file servers, differ.
 SLACK_S = 60.0
+MAX_LEFT = 8
 #: The child's answer is cut off here; its own caps on facts keep it far below.
 _MAX_ANSWER = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class OutputReader:
-    """``patterns`` is the compiled JSON of pattern rows; ``limit_s`` bounds the whole reading."""
+    """``patterns`` is the compiled JSON of pattern rows; ``limit_s`` bounds the whole reading.
+
+    ``left``: pids of readers that could not be ended. While `MAX_LEFT` of them hang none is added.
+    """
 
     patterns: str
     limit_s: float
     python: str = sys.executable
+    left: list[int] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, paths: Sequence[str], uid: int, since: float) -> Parsed:
         """What belongs to a run that began at ``since``. Never raises: what could not be read is a gap."""
         if not paths:
             return Parsed(gaps=(Gap("job output", "Slurm told no path of it"),))
+        if self._hanging() >= MAX_LEFT:
+            return Parsed(gaps=(Gap("job output", f"not read: {MAX_LEFT} earlier readers hang in a file system"),))
         try:
             command = self._command(paths, uid)
         except KeyError:
@@ -48,6 +58,12 @@ class OutputReader:
         except (OSError, ValueError, RecursionError) as error:
             return Parsed(gaps=(Gap("job output", f"could not be read: {str(error)[:200]}"),))
 
+    def _hanging(self) -> int:
+        """From several threads. Those that ended are let go of before the system gives their pid to others."""
+        with self.lock:
+            self.left[:] = [pid for pid in self.left if _hangs(pid)]
+            return len(self.left)
+
     def _command(self, paths: Sequence[str], uid: int) -> list[str]:
         user = pwd.getpwuid(uid)
         script = Path(nccl_slurm.__file__).parent / "capture" / "main.py"
@@ -55,13 +71,23 @@ class OutputReader:
         return [self.python, "-I", "-S", str(script), "read-user", *who, "--", *paths]
 
     def _ask(self, command: Sequence[str]) -> Any:
-        """`capture.command.run` leaves a child behind that can't be killed (a file system that hangs)."""
+        """A child that can't be killed (a file system that hangs) is left behind, and counted."""
         answer = run(command, limit_s=self.limit_s, limit_bytes=_MAX_ANSWER, env={"NCCL_SLURM_PATTERNS": self.patterns})
+        if answer.left is not None:
+            with self.lock:
+                self.left.append(answer.left)
         if answer.why is not None:
             raise ValueError(answer.why)
         if answer.cut:
             raise ValueError("the answer is too large")
         return json.loads(answer.text)
+
+
+def _hangs(child: int) -> bool:
+    try:
+        return os.waitpid(child, os.WNOHANG) == (0, 0)
+    except ChildProcessError:
+        return False
 
 
 def cleaned(answer: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import re
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -38,9 +38,10 @@ _MARIADB_SETUP = (1044, 1045, 1049, 1698)
 class Database:
     """``where`` names the store in messages, without its password. ``writes`` counts this process's transactions."""
 
-    def __init__(self, engine: Engine, where: str) -> None:
+    def __init__(self, engine: Engine, where: str, written_file: str | None = None) -> None:
         self._engine = engine
         self.where = where
+        self._written_file = written_file  # of SQLite, where this process writes it
         self.writes = 0
 
     @classmethod
@@ -62,7 +63,7 @@ class Database:
         sqlite = parsed.get_backend_name() == "sqlite"
         where = f"store {parsed.database}" if sqlite else f"store {parsed.render_as_string(hide_password=True)}"
         engine = _sqlite_engine(parsed, where, read_only) if sqlite else _server_engine(parsed, where)
-        store = cls(engine, where)
+        store = cls(engine, where, _sqlite_path(parsed) if sqlite and not read_only else None)
         try:
             with store._transaction(write=not read_only) as connection:
                 prepare(connection, where, migrations, read_only=read_only)
@@ -73,6 +74,8 @@ class Database:
 
     def close(self) -> None:
         self._engine.dispose()
+        if self._written_file is not None:
+            _leave_wal(self._written_file)
 
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[Connection]:
@@ -151,6 +154,16 @@ def _sqlite_connected(read_only: bool) -> Callable[[sqlite3.Connection, object],
             connection.execute("PRAGMA synchronous=FULL")  # a comment that was written must stay written
 
     return connected
+
+
+def _leave_wal(path: str) -> None:
+    """WAL asks of a reader that it can make files beside the store; members of a group can't. So a store that nobody
+    writes has none. Where a reader or another writer holds it, it stays as it is."""
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(f"file:{quote(path)}?mode=rw", uri=True, timeout=0.5)) as file,
+    ):
+        file.execute("PRAGMA journal_mode=DELETE")
 
 
 def _sqlite_begun(connection: Connection) -> None:

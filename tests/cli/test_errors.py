@@ -6,6 +6,7 @@ import fcntl
 import grp
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -389,3 +390,18 @@ def test_a_fault_of_ours_is_one_line_too(capsys: pytest.CaptureFixture[str], mon
 def test_every_error_has_a_documented_status() -> None:
     assert {status for _, status in main.EXIT_STATUS} == {1, 2, 3}
     assert next(status for kind, status in main.EXIT_STATUS if issubclass(NotYours, kind)) == 3
+
+
+def test_the_log_of_a_daemon_in_the_background_has_times() -> None:
+    """Under systemd the journal has them."""
+    program = (
+        "import logging; from nccl_slurm.cli.daemon import _log_to_stderr as log; log(stamped={}); logging.info('x')"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", program.format(stamped)], capture_output=True, text=True, check=True
+        ).stderr
+        for stamped in (True, False)
+    ]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO root: x\n", said[0])
+    assert said[1] == "INFO root: x\n"

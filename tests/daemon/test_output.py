@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import os
+import signal
+import stat
+from pathlib import Path
 from typing import Any
 
-from nccl_slurm.daemon.output import OutputReader, of_this_run, parsed_from_json
+import pytest
+
+from nccl_slurm.daemon.output import MAX_LEFT, OutputReader, of_this_run, parsed_from_json
 from nccl_slurm.model import Fact, Rank
 
 
@@ -31,3 +37,40 @@ def test_what_can_not_be_read_is_a_gap() -> None:
     assert "not known on this host" in unknown.gaps[0].why
     broken = OutputReader("/nonexistent", 5.0, python="/nonexistent/python3").read(["/x"], 0, 0.0)
     assert "could not be read" in broken.gaps[0].why
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_readers_that_can_not_be_ended_are_counted_and_no_more_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What hangs in a file system gets no signal: here none is sent."""
+    slow = tmp_path / "python3"
+    slow.write_text("#!/bin/sh\nexec sleep 600\n")
+    slow.chmod(slow.stat().st_mode | stat.S_IXUSR)
+    reader = OutputReader("", 0.1, python=str(slow))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "killpg", lambda pid, number: None)
+        for _ in range(2):
+            assert "no answer" in reader.read(["/x"], os.getuid(), 0.0).gaps[0].why
+    try:
+        assert len(reader.left) == 2
+        reader.left.extend(reader.left[:1] * (MAX_LEFT - 2))  # the same one, counted often
+        assert "not read: 8 earlier readers hang" in reader.read(["/x"], os.getuid(), 0.0).gaps[0].why
+        assert len(reader.left) == MAX_LEFT
+    finally:
+        for pid in set(reader.left):
+            os.kill(pid, signal.SIGKILL)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert "no answer" in reader.read(["/x"], os.getuid(), 0.0).gaps[0].why
+    assert reader.left == []  # and this one could be ended
+
+
+def test_an_answer_of_another_shape_is_a_gap_and_no_error(tmp_path: Path) -> None:
+    """The child runs as the user."""
+    for answer in ("[]", "[" * 100_000, '{"facts": 3, "ranks": [5], "files": {"a": 1}, "gaps": [{"x": 1}]}'):
+        (tmp_path / "answer").write_text(answer)
+        fake = tmp_path / "python3"
+        fake.write_text(f"#!/bin/sh\nexec cat {tmp_path}/answer\n")
+        fake.chmod(0o755)
+        read = OutputReader("", 30.0, python=str(fake)).read(["/x"], os.getuid(), 0.0)
+        assert (list(read.facts), list(read.ranks)) == ([], [])

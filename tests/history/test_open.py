@@ -152,6 +152,36 @@ def test_readers_change_nothing_and_see_what_was_written(tmp_path: Path) -> None
                 reader.upsert_run(RUN)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can become another user")
+def test_a_reader_that_may_write_nothing_works_without_a_writer(tmp_path: Path) -> None:
+    """As a member of access.admin_group does while the daemon is stopped."""
+    Store.open(at(tmp_path / "store.db")).close()
+    assert [path.name for path in tmp_path.iterdir()] == ["store.db"]
+    tmp_path.chmod(0o755)
+    (tmp_path / "store.db").chmod(0o644)
+    reading = multiprocessing.get_context("fork").Process(target=_read_as_nobody, args=(at(tmp_path / "store.db"),))
+    for parent in tmp_path.parents[:2]:
+        parent.chmod(0o755)
+    reading.start()
+    reading.join()
+    assert reading.exitcode == 0
+
+
+def _read_as_nobody(url: str) -> None:
+    os.setgid(65534)
+    os.setuid(65534)
+    with Store.open(url, read_only=True) as reader:
+        os._exit(0 if reader.open_runs() == () else 1)
+
+
+def test_a_store_that_a_reader_holds_can_still_be_closed(tmp_path: Path) -> None:
+    store = Store.open(at(tmp_path / "store.db"))
+    with Store.open(at(tmp_path / "store.db"), read_only=True) as reader, reader._reading():
+        store.close()
+        assert reader.open_runs() == ()
+    Store.open(at(tmp_path / "store.db")).close()
+
+
 def test_a_reader_works_without_a_writer(tmp_path: Path) -> None:
     Store.open(at(tmp_path / "store.db")).close()
     with Store.open(at(tmp_path / "store.db"), read_only=True) as reader:
