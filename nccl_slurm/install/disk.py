@@ -125,8 +125,9 @@ def _link(entry: Entry, path: str, seen: Seen) -> None:
 
 
 def _beside(path: str) -> str:
-    """A hidden name in the same folder: Slurm's glob for hooks does not match it. A crashed run's own may be there."""
-    part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.uname().nodename}.{os.getpid()}")
+    """A hidden name in the same folder, which Slurm's glob for hooks does not match. By host, since nodes may share the
+    folder; what an interrupted run left there goes."""
+    part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.uname().nodename}.new")
     if os.path.lexists(part):
         os.unlink(part)
     return part

@@ -58,6 +58,15 @@ def test_uninstall_leaves_the_tree_as_it_was(installer: Installer) -> None:
     assert snapshot(installer.root) == before
 
 
+def test_what_is_installed_can_take_itself_away(installer: Installer) -> None:
+    installer("--node")
+    main = installer.at("/opt/nccl-slurm/nccl_slurm/install/main.py")
+    options = ["--uninstall", "--slurm-is-gone", "--root", str(installer.root)]
+    done = subprocess.run(["/usr/bin/python3", "-I", "-S", str(main), *options], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert snapshot(installer.root) == {}
+
+
 def test_uninstall_keeps_data_where_told(installer: Installer) -> None:
     installer("--node")
     with installer.at(CAPTURE_CONF).open("a") as file:

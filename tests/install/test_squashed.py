@@ -1,4 +1,4 @@
-"""A shared folder where root is squashed, and its owner alone may make things: root without capabilities stands for it."""
+"""A shared folder where root is squashed: its owner alone may make things. Root without capabilities stands for it."""
 
 from __future__ import annotations
 
