@@ -109,10 +109,7 @@ def _judge(
     systemd = all(answer.yes("systemd") for answer in reached.answers.values())
     wiring = plan(config, Found(merged(answers), systemd), options.layout)
     wanted = Wanted(options.layout, config, wiring, _digests(answers.values()), known_keys(options.layout))
-    at_fault = {name: unproven(answer, wanted, controller=False) for name, answer in reached.answers.items()}
-    at_fault.update((name, [f"not proven: {why}"]) for name, why in reached.silent.items())
-    if wiring.lines:
-        at_fault.update((name, ["not proven: was not asked (--nodes)"]) for name in unasked)
+    at_fault = _at_fault(reached, wanted, unasked if wiring.lines else ())
     faults_here = unproven(here, wanted, controller=True)
     proven = not faults_here and not any(at_fault.values()) and not wiring.refusals
     _say("Refused", wiring.refusals)
@@ -126,6 +123,14 @@ def _judge(
         "\n".join(map(advice.plain, [*([f"Proven on this controller and on {whole}.", ""] if proven else []), *told]))
     )
     return 0 if proven else 1
+
+
+def _at_fault(reached: Reached, wanted: Wanted, unasked: Sequence[str]) -> dict[str, list[str]]:
+    """Node → what is not proven of it."""
+    found = {name: unproven(answer, wanted, controller=False) for name, answer in reached.answers.items()}
+    found.update((name, [f"not proven: {why}"]) for name, why in reached.silent.items())
+    found.update((name, ["not proven: was not asked (--nodes)"]) for name in unasked)
+    return found
 
 
 def _not_yet(first: Sequence[str]) -> list[str]:
