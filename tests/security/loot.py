@@ -8,12 +8,13 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nccl_slurm.history.store import Store
 from tests.cluster.harness import Cluster
 from tests.security import attacks
 
-__all__ = ["Canary", "fingerprint", "said"]
+__all__ = ["Canary", "fingerprint", "record_is_there", "said"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,10 @@ class Canary:
         return cls(path, word)
 
 
+def record_is_there(report: dict[str, Any]) -> bool:
+    return {node["record"] for node in report["nodes"]} <= {"present", "late"}
+
+
 def said(lab: Cluster, job: str) -> str:
     """Records, store, reports, comments, notes and logs, as one text."""
     return "\n".join(_words(lab, job))
@@ -39,7 +44,7 @@ def said(lab: Cluster, job: str) -> str:
 
 def _words(lab: Cluster, job: str) -> Iterator[str]:
     for folder in (lab.shared, lab.log, lab.events, *lab.spool.glob("*/*/root")):
-        yield from (path.read_text(errors="replace") for path in sorted(folder.rglob("*")) if path.is_file())
+        yield from (path.read_text(errors="replace") for path in sorted(folder.rglob("*")) if _is_own(path))
     for words in (
         ("report", job),
         ("report", job, "--json"),
@@ -50,6 +55,11 @@ def _words(lab: Cluster, job: str) -> Iterator[str]:
         yield lab.nccl_slurm(*words, check=False).stdout
     yield str(lab.sacct(job, "comment,admincomment"))
     yield from _stored(lab, job)
+
+
+def _is_own(path: Path) -> bool:
+    """A link that an attacker put there shows what is behind it to root, who looks here, and not what we wrote."""
+    return path.is_file() and not path.is_symlink() and path.stat().st_nlink == 1
 
 
 def _stored(lab: Cluster, job: str) -> Iterator[str]:

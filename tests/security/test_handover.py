@@ -16,7 +16,7 @@ from tests.cluster.outcome import outcome, report
 from tests.cluster.processes import wait_until
 from tests.cluster.scratch import USERS
 from tests.collect.test_shared import record
-from tests.security.loot import Canary, said
+from tests.security.loot import Canary, record_is_there, said
 
 XID = {
     "kind": "kernel.xid",
@@ -108,7 +108,7 @@ def test_records_that_a_taken_node_forges(lab: Cluster) -> None:
 
 def test_an_old_record_again_and_one_of_a_job_that_runs(lab: Cluster) -> None:
     job = lab.sbatch("#!/bin/sh\nexit 1\n", "-w", "n1")
-    first = outcome(lab, job)
+    first = outcome(lab, job, ready=record_is_there)
     kept = next(lab.spool.glob(f"n1/{job}.*"))
     drop(lab, (kept / "root" / "record.json").read_bytes(), f"{kept.name}.n1.json")
     running = lab.sbatch("#!/bin/sh\nsleep 20\nexit 1\n", "-w", "n2")

@@ -64,7 +64,9 @@ def test_the_users_comment_is_as_it_was(judged: Cluster, jobs: dict[str, str], n
     )
     kept = done.stdout.decode("utf-8", "surrogateescape")
     left = re.sub(r" ?\[nccl-slurm: [^\[\]]*; report [0-9]+\]", "", kept.rstrip("\n"))
-    assert left == ("" if name == "ours" else text.rstrip("\n"))
+    # a database in UTF-8 keeps other bytes as question marks, with or without us
+    expected = {"ours": "", "bytes": "???"}.get(name, text.rstrip("\n"))
+    assert left == expected
     assert kept.count(f"report {job}]") <= 1
 
 

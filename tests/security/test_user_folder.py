@@ -7,7 +7,6 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from tests.cluster.harness import Cluster
 from tests.cluster.outcome import Outcome, outcome
 from tests.cluster.processes import wait_until
 from tests.cluster.scratch import USERS
-from tests.security.loot import Canary, fingerprint, said
+from tests.security.loot import Canary, fingerprint, record_is_there, said
 
 REFUSED = {"EACCES", "EPERM", "EROFS", "EBUSY"}
 
@@ -31,10 +30,6 @@ def attack(lab: Cluster, verb: str, *arguments: object, node: str = "n1", then: 
 
 def tries(text: str) -> dict[str, str]:
     return dict(re.findall(r"^([\w ]+): (\w+)$", text, re.MULTILINE))
-
-
-def record_is_there(report: dict[str, Any]) -> bool:
-    return {node["record"] for node in report["nodes"]} <= {"present", "late"}
 
 
 def gaps_of(found: Outcome) -> str:
