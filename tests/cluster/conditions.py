@@ -204,6 +204,7 @@ CONDITIONS = (
     Condition("capture.conf is a folder", _conf_file(lambda path, _: path.mkdir()), record=False),
     Condition("capture.conf is a dangling link", _conf_file(lambda path, _: path.symlink_to("/none")), record=False),
     Condition("capture.conf: exit 1", _conf("exit 1")),
+    Condition("capture.conf: kill $$", _conf("kill $$")),
     Condition("capture.conf: set -e; false", _conf("set -e; false")),
     Condition("capture.conf: set -u, PATH gone", _conf("set -u; PATH=/none; export PATH")),
     Condition(
