@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from nccl_slurm.clock import Clock
-from nccl_slurm.daemon.placement import Placement, place, place_live
+from nccl_slurm.daemon.placement import Placement, place, place_live, survives
 from nccl_slurm.errors import SlurmError, SlurmUnreachable
 from nccl_slurm.history.rows import CommentRow
 from nccl_slurm.history.store import Store
@@ -57,6 +57,8 @@ def decide(row: CommentRow, state: CommentState | None, live: LiveJob | None, *,
         "REQUEUED",
         "CONFIGURING",
     ):
+        if not survives(live.comment, lower_cases=lower_cases):
+            return Decision("wait", "the user's comment would not survive when the line is changed after the end")
         return _placed("live", place_live(row.text, live.comment))
     if state is not None and state.final and row.end is not None and (state.end or 0.0) > row.end + _SAME_S:
         return Decision("give-up", "a newer run of the job has taken its record over")
@@ -143,6 +145,9 @@ class CommentWriter:
             self._store.comment_verified(row, field)
 
     def _later(self, row: CommentRow, why: str) -> None:
+        if row.end is None:  # a job may run for weeks
+            self._store.comment_waits(row, self._clock.now() + _RETRY_S[-1], why)
+            return
         if row.tries >= _TRIES_MAX:
             self._settle(row, Decision("give-up", why))
             return

@@ -22,6 +22,8 @@ __all__ = ["Findings", "Run", "check", "has_comment", "runs_of_slurm", "wait_set
 OURS = re.compile(r"\[nccl-slurm: [^\[\]]*; report (?P<job>[0-9_+]+)(?: --run (?P<run>[0-9]+))?\]", re.IGNORECASE)
 FIELDS = ("jobidraw", "jobid", "state", "start", "end", "nodelist", "exitcode", "derivedexitcode", "partition")
 TEXTS = ("comment", "admincomment")
+#: What stands in place of a live verdict that the run's end did not bear out.
+WITHDRAWN = "no failure seen"
 #: A second by which slurmctld's and slurmdbd's stamps of one start may differ.
 SAME_S = 2.0
 
@@ -198,14 +200,19 @@ def _check_comments(
     found: Findings, cluster: Cluster, keys: Mapping[Run, int], comments: Mapping[str, str], stored: Stored
 ) -> None:
     queued = Counter((row["raw_id"], row["run"]) for row in stored.comments())
+    withdrawn = {(row["raw_id"], row["run"]) for row in stored.comments() if WITHDRAWN in row["text"]}
     written = 0
     for run, number in keys.items():
         texts = queued[run.raw_id, number]
-        found.need(texts == int(run.failed), f"job {run.id} run {number} {run.state}: {texts} texts for its comment")
+        taken_back = not run.failed and texts == 1 and (run.raw_id, number) in withdrawn
+        found.need(
+            texts == int(run.failed) or taken_back,
+            f"job {run.id} run {number} {run.state}: {texts} texts for its comment",
+        )
         if run.newest:
             brackets = [*OURS.finditer(run.comment), *OURS.finditer(run.admin_comment)]
             written += len(brackets)
-            wanted = 1 if run.failed else 0
+            wanted = 1 if run.failed or (run.raw_id, number) in withdrawn else 0
             earlier = any(b["run"] for b in brackets)  # a line on an earlier run, which the waiting job took along
             found.need(len(brackets) == wanted or earlier, f"job {run.id}: {len(brackets)} of our lines, not {wanted}")
             found.need(all(b["job"] == run.id for b in brackets), f"job {run.id}: the line of another: {run.comment}")

@@ -75,3 +75,18 @@ def test_no_text_is_given_up_because_slurm_was_away(lab: Lab, monkeypatch: pytes
     lab.slurm.away = set()
     lab.run(120, step=5)
     assert lab.comment(job).startswith("mine [nccl-slurm: ")
+
+
+def test_no_live_line_stands_where_it_could_not_be_changed_later(lab: Lab) -> None:
+    """It would accuse n2 for ever: sacctmgr can't take it out of a comment with quotes without spoiling that."""
+    job = lab.slurm.submit("n[1-2]", comment="it's mine")
+    lab.run(40)
+    lab.slurm.set_node("n2", "DOWN", "admin", "root")
+    lab.run(40)
+    assert next(one for one in lab.slurm.jobs() if one.raw_id == job).comment == "it's mine"
+    lab.slurm.set_node("n2", "MIXED")
+    lab.slurm.end(job)
+    lab.run(200)
+    state = lab.slurm.comments([job])[job]
+    assert state.comment == "it's mine"
+    assert state.admin_comment == f"[nccl-slurm: no failure seen (benign); report {job}]"
