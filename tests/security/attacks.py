@@ -107,16 +107,6 @@ def shut(folder: str) -> None:
     os.chmod(folder, 0)
 
 
-def fill(folder: str) -> None:
-    with contextlib.suppress(OSError), open(f"{folder}/fill.log", "wb", buffering=0) as file:
-        while True:
-            file.write(b"x" * 4096)
-    with contextlib.suppress(OSError):
-        for number in range(100_000):
-            os.mkdir(f"{folder}/{number}")
-    print("full", flush=True)
-
-
 @contextlib.contextmanager
 def left_behind(out: str) -> Iterator[None]:
     """The rest runs in a process that left the job: two forks and a session of its own, as at(1) or cron would."""
@@ -208,7 +198,6 @@ if __name__ == "__main__":
         "climb": climb,
         "many": many,
         "shut": shut,
-        "fill": fill,
         "swap": swap,
         "grow": grow,
         "hunt": hunt,

@@ -176,22 +176,6 @@ def test_the_reader_can_be_ended_by_its_user_and_no_more(lab: Cluster, number: s
     lab.wait_idle()
 
 
-def test_a_user_who_fills_the_disk_of_the_spool(lab: Cluster) -> None:
-    """Of bytes and of names. The record has to come all the same: a user must not be able to silence a node."""
-    spool = lab.spool / "n4"
-    lab.run(["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=400,mode=0711", "tmpfs", spool])
-    try:
-        job = attack(lab, "fill", node="n4")
-        found = outcome(lab, job, ready=record_is_there, timeout=120)
-        assert found.state == "FAILED" and "full" in lab.output(job)
-        after = lab.sbatch("#!/bin/sh\nsrun true\n", "-w", "n4", user="bob")
-        assert lab.wait_job(after) == "COMPLETED"
-        lab.wait_idle()
-    finally:
-        lab.heal()
-        lab.run(["umount", "-l", spool])
-
-
 def test_what_a_user_exports_reaches_no_process_of_root(lab: Cluster) -> None:
     evil = lab.home / "evil"
     evil.mkdir(exist_ok=True)
