@@ -25,7 +25,7 @@ __all__ = ["SLOTS", "attend"]
 
 SLOTS = 4
 #: A worker that finds nothing more waits as long for the next run: starting Python costs more than many runs do.
-_LINGER_S = 1.0
+_LINGER_S = 5.0
 #: After that it ends, for a new capture.conf and new code; the wrapper starts the next where runs are left.
 _LIFE_S = 60.0
 _LOOK_S = 0.1
@@ -61,9 +61,10 @@ def attend(conf: Conf, work: Work) -> None:
 
 
 def _startable(waiting: list[Entry], children: list[_Child]) -> list[Entry]:
-    """What is due, but for runs that a child is at: it holds the run's lock."""
+    """What is due, one entry a run, and none of runs that a child is at: it holds the run's lock."""
     at_work = {child.entry.run for child in children}
-    return [entry for entry in waiting if entry.due(time.time()) and entry.run not in at_work]
+    first = {entry.run: entry for entry in reversed(waiting) if entry.run not in at_work}
+    return [entry for entry in waiting if first.get(entry.run) is entry and entry.due(time.time())]
 
 
 def _start(conf: Conf, work: Work, startable: list[Entry]) -> list[_Child]:

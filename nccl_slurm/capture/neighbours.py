@@ -16,8 +16,10 @@ class Neighbours:
     boot: a run that a reboot cut off is closed when the next ones may have begun."""
 
     def __init__(self, folder: str, run: Run) -> None:
-        others = [other for other in spool.runs(folder) if other.path != run.path and not _before(other, run)]
-        boot_id = _boot_of(run)
+        prolog = run.prolog
+        opened = prolog.time if prolog else float("-inf")  # without its prolog, when it began is not known
+        others = [other for other in spool.runs(folder) if other.path != run.path and not _over_by(other, opened)]
+        boot_id = prolog.boot_id if prolog else None
         self._spans = [_span(other) for other in others if boot_id is None or _boot_of(other) in (None, boot_id)]
 
     def between(self, start: float, end: float) -> bool:
@@ -29,10 +31,9 @@ class Neighbours:
         return min((opened for opened, _ in self._spans if opened > moment), default=None)
 
 
-def _before(other: Run, run: Run) -> bool:
-    """Told by one stat: a spool holds thousands of such runs. Without its prolog, when ``run`` began is not known."""
-    prolog = run.prolog
-    return prolog is not None and _closed(other) <= prolog.time
+def _over_by(other: Run, moment: float) -> bool:
+    """Told by one stat: a spool holds thousands of such runs."""
+    return _closed(other) <= moment
 
 
 def _boot_of(run: Run) -> str | None:

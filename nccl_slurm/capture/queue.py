@@ -53,8 +53,8 @@ def _entry(spool: str, name: str) -> Entry | None:
 
 
 def done(spool: str, entry: Entry) -> None:
-    """Leaves the file where a hook asked again meanwhile (the epilog of a run that a reboot had closed). With a run's end
-    its first look is over too."""
+    """Leaves the file where a hook asked again meanwhile (the epilog of a run that a reboot had closed). With a run's
+    end its first look is over too."""
     path = os.path.join(folder(spool), f"{entry.verb}.{entry.run}")
     with suppress(OSError):
         if os.lstat(path).st_mtime_ns == entry.asked:

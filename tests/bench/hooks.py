@@ -7,10 +7,10 @@ rename, and jobs come in pairs, one with ours and one with /bin/true, in turns (
 the one before it has been handed over, so that no worker of ours burdens a job of /bin/true.
 
 Times are not polled. The end of a job, and the end of its epilog, which is when its node is idle, are lines in
-slurmctld's log (``_job_complete … done`` and ``_slurm_rpc_epilog_complete``, to the millisecond). A first task tells its
-own time; submission is when srun is started. Differences are of medians and of 95th percentiles; the interval beside a
-figure is that of 95 % of 2,000 resamplings of the pairs. Prints a table, and last a line with the figures; exit status
-0 where every bar holds. docs/performance.md keeps the results.
+slurmctld's log (``_job_complete … done`` and ``_slurm_rpc_epilog_complete``, to the millisecond). A first task tells
+its own time; submission is when srun is started. Differences are of medians and of 95th percentiles; the interval
+beside a figure is that of 95 % of 2,000 resamplings of the pairs. Prints a table, and last a line with the figures;
+exit status 0 where every bar holds. docs/performance.md keeps the results.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def test_closes_the_run_of_its_prolog(site: Site, shell: tuple[str, ...]) -> Non
     assert variables(run, "epilog.env")["SLURM_JOB_EXIT_CODE2"] == "9:0"
     assert "time" not in variables(run, "epilog.env"), "the file's own time is it"
     assert (site.spool / "queue" / f"finish.{run.name}").exists()
-    assert site.worker_log(2)[1] == f"--conf {site.conf} --detached finish {run}"
+    assert site.worker_log(2)[1] == f"--conf {site.conf} --queued finish {run}"
 
 
 def test_makes_a_run_where_no_prolog_ran(site: Site) -> None:

@@ -25,7 +25,7 @@ def test_makes_the_run_folder(site: Site, shell: tuple[str, ...]) -> None:
     assert os.stat(run / "root").st_uid == 0
     assert mode(run / "root" / "prolog.env") == 0o600
     assert os.readlink(site.spool / "42") == run.name
-    assert site.worker_log() == [f"--conf {site.conf} --detached before {run}"]
+    assert site.worker_log() == [f"--conf {site.conf} --queued before {run}"]
 
 
 def test_prolog_env_starts_with_time_and_boot_id(site: Site) -> None:
