@@ -28,7 +28,7 @@ from nccl_slurm.parse.patterns import compile_rows
 from nccl_slurm.scheduler.cli_client import CliClient
 from nccl_slurm.scheduler.client import Settings
 
-__all__ = ["command"]
+__all__ = ["alone", "command"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,12 +46,12 @@ def command(foreground: bool, once: bool, config_path: str | None) -> None:
     state = _state_folder(loaded)
     background = not (foreground or once)
     if background:
-        with _alone(state):
+        with alone(state):
             pass  # said here, where somebody reads it; below it goes to the log
         click.echo(f"nccl-slurm: goes on in the background, log {state / 'daemon.log'}", err=True)
         _detach(state / "daemon.log")
     _log_to_stderr(stamped=background)
-    with _alone(state):
+    with alone(state):
         _serve(loaded, state, once)
 
 
@@ -65,8 +65,8 @@ def _log_to_stderr(*, stamped: bool) -> None:
 
 
 @contextmanager
-def _alone(state: Path) -> Iterator[None]:
-    """Made anew at each use: a lock is not good for the child of a fork."""
+def alone(state: Path) -> Iterator[None]:
+    """One writer of the store. Made anew at each use: a lock is not good for the child of a fork."""
     lock = filelock.FileLock(state / "daemon.lock", timeout=0)
     try:
         lock.acquire()

@@ -8,7 +8,7 @@ from typing import Any
 from nccl_slurm.config import Config
 from nccl_slurm.errors import InputError, NotYours, UnknownJob
 
-__all__ = ["open_store", "report_of_job"]
+__all__ = ["check_store", "open_store", "report_of_job"]
 
 _MAX_PUBLISHED = 64 * 1024 * 1024
 
@@ -31,6 +31,12 @@ def open_store(config: Config) -> Any:
     """The store, read-only. For commands that admins alone may use; raises NotYours for others."""
     from nccl_slurm.history.store import Store
 
+    check_store(config)
+    return Store.open(config.store_url, read_only=True, password=config.store_password())
+
+
+def check_store(config: Config) -> None:
+    """Raises InputError where there is none on this host, and NotYours for those who may not read it."""
     if _is_absent(config):
         raise InputError(
             f"{config.store_file}: no store on this host; run this where `nccl-slurm daemon` runs, or give --config"
@@ -38,7 +44,6 @@ def open_store(config: Config) -> Any:
     if not reads_store(config):
         admins = ", ".join(["root", "the daemon's user", *([f"group {g}"] if (g := config.access.admin_group) else [])])
         raise NotYours(f"the store is for admins ({admins}); `nccl-slurm report JOBID` shows jobs of your own")
-    return Store.open(config.store_url, read_only=True, password=config.store_password())
 
 
 def _is_absent(config: Config) -> bool:

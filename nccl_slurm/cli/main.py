@@ -29,6 +29,7 @@ COMMANDS = {
     "status": "status",
     "config": "config",
     "rules": "rules",
+    "forget": "forget",
     "daemon": "daemon",
 }
 

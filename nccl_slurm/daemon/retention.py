@@ -34,20 +34,28 @@ class Forgetting:
         if kept.retain_days:
             before = now - kept.retain_days * DAY_S
             self.store.forget_notes(before)
-            self._batches(lambda: self._forget(self.store.old_runs(before, BATCH)))
+            self._batches(lambda: self.forget(self.store.old_runs(before, BATCH)))
 
     def documents_gone(self, run: RunRow) -> bool:
         """Judging it again by a single late record would put a worse verdict in the place of a better one."""
         days = self.config.store.records_days
         return bool(days) and run.end is not None and run.end < self.clock.now() - days * DAY_S
 
+    def comes_back(self, run: RunRow) -> bool:
+        """Whether the daemon is still at it, or would find it in accounting when it starts."""
+        found_since = self.clock.now() - self.config.daemon.look_back_h * 3600
+        return run.status != "final" or run.end is None or run.end > found_since
+
     def _batches(self, batch: Callable[[], int]) -> None:
         began = self.clock.now()
         while batch() == BATCH and self.clock.now() - began < TURN_S:
             pass
 
-    def _forget(self, runs: Sequence[RunRow]) -> int:
-        """Copies first: after a kill the store still knows what is left to do."""
+    def forget(self, runs: Sequence[RunRow]) -> int:
+        """All of these runs; returns how many. Copies first: after a kill the store still knows what is left to do.
+
+        Raises InputError where published copies can't be removed.
+        """
         if runs and self.config.paths.shared:
             names = [name for run in runs for name in self._copies(run, {key_of(one) for one in runs})]
             unpublish(os.path.join(self.config.paths.shared, "reports"), names)

@@ -77,6 +77,15 @@ class Database:
         if self._written_file is not None:
             _leave_wal(self._written_file)
 
+    def compact(self) -> None:
+        """SQLite's file holds what was removed until then. MariaDB purges by itself."""
+        if self._written_file is not None:
+            try:
+                with closing(sqlite3.connect(_uri(self._written_file), uri=True, timeout=_BUSY_S)) as file:
+                    file.execute("VACUUM")
+            except sqlite3.Error as error:
+                raise StoreError(f"{self.where} could not be compacted: {error}; make room and try again") from None
+
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[Connection]:
         """One transaction, whole or not at all; on SQLite a writer takes its lock at the start."""
@@ -161,9 +170,13 @@ def _leave_wal(path: str) -> None:
     writes has none. Where a reader or another writer holds it, it stays as it is."""
     with (
         suppress(sqlite3.Error),
-        closing(sqlite3.connect(f"file:{quote(path)}?mode=rw", uri=True, timeout=0.5)) as file,
+        closing(sqlite3.connect(_uri(path), uri=True, timeout=0.5)) as file,
     ):
         file.execute("PRAGMA journal_mode=DELETE")
+
+
+def _uri(path: str) -> str:
+    return f"file:{quote(path)}?mode=rw"
 
 
 def _sqlite_begun(connection: Connection) -> None:

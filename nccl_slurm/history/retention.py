@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Sequence, Set
 
 from sqlalchemy import ColumnElement, Table, delete, func, select
 
@@ -15,6 +16,7 @@ __all__ = ["Retention"]
 _Key = tuple[str, int, int]
 #: Documents of what jobs wrote; the rest of a run is small.
 _BULK = (node_records, outputs)
+_NUMBER = re.compile(r"(?<![\w-])[0-9]+")
 _OF_A_RUN = (node_records, outputs, reports, comments, run_nodes, runs)
 
 
@@ -46,6 +48,14 @@ class Retention(Runs):
         if old:
             with self._writing() as connection:
                 connection.execute(delete(notes).where(notes.c.at < before))
+
+    def forget_notes_on(self, numbers: Set[str]) -> None:
+        """Notes in whose text one of these numbers (ids of jobs) stands, and not as a part of a node's name."""
+        with self._writing() as connection:
+            found = connection.execute(select(notes.c.number, notes.c.text)).all()
+            gone = [row.number for row in found if not numbers.isdisjoint(_NUMBER.findall(row.text))]
+            for number in gone:
+                connection.execute(delete(notes).where(notes.c.number == number))
 
     def _keys(self, table: Table, ended_before: float, limit: int) -> Sequence[_Key]:
         same = of_run(runs, table.c.cluster, table.c.raw_id, table.c.run)
