@@ -87,9 +87,11 @@ def make_folders(scratch: Path, nodes: Sequence[str]) -> None:
 
 
 def remove_folders(scratch: Path) -> None:
-    """All but ``log``. ``job-python`` is made by `job_python`."""
-    for name in {*(name.partition("/")[0] for name in FOLDERS), "job-python"} - {"log"}:
-        shutil.rmtree(scratch / name, ignore_errors=True)
+    """All but ``log``. ``job-python`` is made by `job_python`. Users nest folders deeper than shutil's recursion: rm's
+    has no limit.
+    """
+    names = {*(name.partition("/")[0] for name in FOLDERS), "job-python"} - {"log"}
+    subprocess.run(["rm", "-rf", "--one-file-system", *(scratch / name for name in names)], capture_output=True)
 
 
 def write_files(of: settings.Settings, python: str) -> None:
