@@ -27,7 +27,9 @@ rmdir {folder}/alone
 
 @pytest.fixture
 def node(site: Site) -> Iterator[Site]:
-    """Hooks with the real wrapper, and with more patience than this machine needs for many of them at once. Waits at the end until no wrapper of this test is left."""
+    """Hooks with the real wrapper, and patience enough for many of them at once on a loaded machine.
+
+    Waits at the end until no wrapper of this test is left."""
     for hook in ("prolog.d/50-nccl-slurm", "epilog.d/50-nccl-slurm"):
         (site.folder / hook).write_text((site.folder / hook).read_text().replace("\npatience=5\n", "\npatience=60\n"))
     wrapper = site.hooks / "nccl-slurm-node"
