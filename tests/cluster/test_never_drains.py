@@ -105,7 +105,8 @@ def settle(node: Node, *jobs: str) -> None:
 
 
 def all_idle(nodes: Sequence[Node]) -> bool:
-    return {node_facts(node) for node in nodes} == {IDLE}
+    """Soon: a het job's other components may still end. A node that was drained stays so, whoever waits."""
+    return wait_until(lambda: {node_facts(node) for node in nodes} == {IDLE}, 60, every=0.3)
 
 
 def captured(nodes: Sequence[Node], job: str) -> int:
@@ -159,7 +160,7 @@ def test_no_kill_job_that_loses_a_node(nodes: list[Node]) -> None:
     (cluster.home / "go").touch()
     settle(nodes[0], job)
     cluster.start_slurmd("n4")
-    assert wait_until(lambda: all_idle(nodes), 60, every=0.5)
+    assert all_idle(nodes)
 
 
 @pytest.mark.timeout(900)
@@ -230,7 +231,7 @@ def test_a_worker_that_is_killed(nodes: list[Node], number: signal.Signals) -> N
     job = node.cluster.sbatch(SHORT, "-w", node.name)
     assert wait_until(lambda: _kill_workers(node, number), 60)
     settle(node, job)
-    assert wait_until(lambda: all_idle(nodes), 30)
+    assert all_idle(nodes)
     node.smi.unlink()
     following = node.cluster.sbatch(SHORT, "-w", node.name)
     settle(node, following)

@@ -16,7 +16,7 @@ __all__ = ["Fate", "job_facts", "node_facts", "run_wave", "wait_settled"]
 
 #: Nothing of ours waits for more than about 5 s in a prolog, in an epilog, and in a TaskProlog for each of two tasks.
 SETTLED_S = 90.0
-RECORD_S, NO_RECORD_S = 40.0, 5.0
+RECORD_S, NO_RECORD_S = 120.0, 5.0
 
 
 @dataclass
