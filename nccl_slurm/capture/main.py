@@ -1,7 +1,8 @@
 """Entry of the node side, run as a script by the hooks' wrapper: ``python3 -I -S .../capture/main.py VERB``.
 
 Verbs: ``before RUN``, ``finish RUN``, ``boot``, ``sweep``, ``work`` (all runs in the queue: the wrapper's), and
-``read-user --uid UID --gid GID [--user NAME] [--host HOST] PATH...``, which prints one JSON object.
+``read-user --uid UID --gid GID [--user NAME] [--host HOST] PATH...``, which prints one JSON object a line: one,
+and one more after each PATH that is empty, for the paths behind it.
 Exit status: 0 done; 1 not done, with one line on standard error and in syslog; 2 usage.
 """
 
@@ -12,6 +13,7 @@ import os
 import sys
 import syslog
 from contextlib import suppress
+from itertools import groupby
 from typing import Callable, Sequence
 
 if __package__ in (None, ""):  # -I leaves the script's own place out of the search path
@@ -96,7 +98,9 @@ def _work(conf: Conf) -> None:
 
 def _read_user(chosen: argparse.Namespace, conf: Conf) -> None:
     request = userread.Request(chosen.uid, chosen.gid, chosen.user, chosen.host, chosen.paths)
-    print(userread.answer(conf, request))
+    groups = [list(paths) for there, paths in groupby(chosen.paths, bool) if there]
+    for line in userread.answers(conf, request, groups):
+        print(line, flush=True)  # of a reader that is ended at its limit the lines until then count
 
 
 def _place(error: BaseException) -> str:

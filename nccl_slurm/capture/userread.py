@@ -12,7 +12,7 @@ import json
 import os
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
 from nccl_slurm.capture import patterns, rights
 from nccl_slurm.capture.conf import Conf
@@ -24,7 +24,7 @@ from nccl_slurm.model import Gap, Parsed
 from nccl_slurm.parse.folder import Source, read_sources
 from nccl_slurm.parse.patterns import Rows
 
-__all__ = ["Request", "answer"]
+__all__ = ["Request", "answer", "answers"]
 
 _MEMORY_BYTES = 3 << 30
 #: What is handed back at most; the record has room for little more.
@@ -43,21 +43,32 @@ class Request:
 
 def answer(conf: Conf, request: Request) -> str:
     """One JSON object. Raises InputError (rights)."""
+    return next(answers(conf, request, [request.paths]))
+
+
+def answers(conf: Conf, request: Request, groups: Sequence[Sequence[str]]) -> Iterator[str]:
+    """One JSON object for each group of paths, as soon as it is read, all with the rights of ``request``. Raises
+    InputError (rights)."""
     try:
-        found = _read(conf, request)
+        rows = patterns.rows(conf)
     except ConfigError as error:
-        found = _nothing_read(str(error))
+        yield from [_text(_nothing_read(str(error)))] * len(groups)
+        return
+    rights.limit_resources(int(conf.worker_limit_s), _MEMORY_BYTES)
+    rights.become(request.uid, request.gid, request.user)
+    for paths in groups:
+        yield _text(_read(rows, request, paths))
+
+
+def _text(found: dict[str, Any]) -> str:
     return json.dumps(found, separators=(",", ":"), allow_nan=False)
 
 
-def _read(conf: Conf, request: Request) -> dict[str, Any]:
-    """Raises ConfigError (pattern rows) and InputError (rights); what is wrong with the files is in ``gaps``."""
-    rows = patterns.rows(conf)
-    rights.limit_resources(int(conf.worker_limit_s), _MEMORY_BYTES)
-    rights.become(request.uid, request.gid, request.user)
+def _read(rows: Rows, request: Request, paths: Sequence[str]) -> dict[str, Any]:
+    """What is wrong with the files is in ``gaps``."""
     gaps: list[Gap] = []
     found: list[Found] = []
-    for path in _expanded(request.paths):
+    for path in _expanded(paths):
         found += find(path, request.uid, gaps)
     sources = [Source(one.name, one.open, one.size, one.mtime, request.host, "job") for one in found]
     return _answer(_read_sources(sources, rows), gaps, found, rows.hash)

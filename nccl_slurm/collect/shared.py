@@ -12,6 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -26,6 +27,8 @@ __all__ = ["MAX_RECORD_BYTES", "Inbox", "Incoming", "validate_record"]
 
 MAX_RECORD_BYTES = 4 * 1024 * 1024
 _NAME = re.compile(r"(?P<job>[0-9]{1,18})\.(?P<start>[0-9]{1,18})\.(?P<node>[A-Za-z0-9._-]{1,255})\.json")
+#: What a node writes before it is whole: the name that it will have, its writer's pid and a stamp.
+_PART = re.compile(_NAME.pattern + r"\.[0-9]{1,10}\.[0-9]{1,20}")
 _MAX_QUARANTINED = 1000
 
 
@@ -72,9 +75,7 @@ class Inbox:
     def done(self, name: str) -> None:
         folder = self._open_folder("new")
         try:
-            os.unlink(name, dir_fd=folder)
-        except FileNotFoundError:
-            pass
+            _unlink(folder, name)
         finally:
             os.close(folder)
 
@@ -89,6 +90,18 @@ class Inbox:
         finally:
             os.close(source)
             os.close(target)
+
+    def remove_parts(self, before: float) -> int:
+        """Removes from ``tmp/`` what writers that were killed left there, last written to before then. Returns how
+        many; raises InputError where the folder is absent, OSError where it takes no change."""
+        folder = self._open_folder("tmp")
+        try:
+            old = [name for name in os.listdir(folder) if _PART.fullmatch(name) and _is_old(folder, name, before)]
+            for name in old:
+                _unlink(folder, name)
+            return len(old)
+        finally:
+            os.close(folder)
 
     def _open_folder(self, part: str) -> int:
         path = os.path.join(self._shared, part)
@@ -130,6 +143,19 @@ def validate_record(data: bytes) -> dict[str, Any]:
         raise RecordError(f"does not fit node-record/1: {str(error)[:200]}") from None
     except ValueError as error:
         raise RecordError(f"not JSON: {str(error)[:100]}") from None
+
+
+def _is_old(folder: int, name: str, before: float) -> bool:
+    try:
+        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(info.st_mode) and info.st_mtime < before
+
+
+def _unlink(folder: int, name: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
 
 
 def _remove(folder: int, name: str) -> None:

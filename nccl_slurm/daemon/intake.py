@@ -23,6 +23,8 @@ UNKNOWN_JOB_S = 600.0
 A_TURN = 500
 #: slurmdbd knows a job some seconds after its begin; each look at waiting records is one question to Slurm.
 LOOK_SOON_S, SOON_S, LOOK_LATER_S = 3.0, 30.0, 30.0
+#: A writer is ended after a minute; clocks of file servers differ.
+PART_S = 86400.0
 #: Clocks of nodes and controller differ, and a prolog may run late (no PrologFlags=Alloc: when a step starts).
 BEFORE_START_S = 60.0
 AFTER_END_S = 600.0
@@ -106,6 +108,13 @@ class RecordIntake:
                 stored += self._take(incoming, run)
         return stored + self._take_strange(strange)
 
+    def remove_parts(self) -> None:
+        """What nodes' writers that were killed left half-written: the nodes hold those records, and send them again."""
+        try:
+            self._inbox.remove_parts(self._clock.now() - PART_S)
+        except OSError as error:
+            raise InputError(f"tmp in the shared folder: {error.strerror}; what is old there stays") from None
+
     def _look_at(self, name: str) -> float:
         return self._waiting[name].look_at if name in self._waiting else 0.0
 
@@ -128,8 +137,19 @@ class RecordIntake:
         late = kept is not None and kept.report["status"] == "final"
         now = self._clock.now()
         new = self._store.add_record(*key_of(run), incoming.record, received=now, late=late)
-        self._inbox.done(incoming.name)
+        self._remove(incoming.name)
         return new
+
+    def _remove(self, name: str) -> None:
+        """What is stored and stays (a folder that is read-only) must not hold up what is behind it."""
+        try:
+            self._inbox.done(name)
+        except OSError as error:
+            self._stays(name)
+            self._store.note("records", f"{name} is stored and stays in new: {error.strerror}", self._clock.now())
+
+    def _stays(self, name: str) -> None:
+        self._waiting[name] = _Wait(None, self._clock.now() + LOOK_LATER_S)
 
     def _take_strange(self, strange: Sequence[Incoming]) -> int:
         """Records of jobs that the store does not know: Slurm is asked about all of them at once."""
@@ -172,5 +192,6 @@ class RecordIntake:
         try:
             self._inbox.quarantine(name)
         except (InputError, OSError) as error:  # one name must not hold up those behind it
+            self._stays(name)
             why = f"{why}; and it stays, since {error}"
         self._store.note("quarantine", f"{name}: {why}", self._clock.now())

@@ -114,6 +114,7 @@ class Daemon:
             Duty("verdicts", IDLE_S, self._settle, on_write=True),
             Duty("comments", IDLE_S, self._comments.tick, on_write=True),
             Duty("publish", PUBLISH_EVERY_S, self._conclusions.publish_again),
+            Duty("half-written records", FORGET_EVERY_S, self._remove_parts),
             Duty("retention", FORGET_EVERY_S, self._forgetting.turn),
             Duty("heartbeat", HEARTBEAT_EVERY_S, self._heartbeat),
         ]
@@ -226,6 +227,10 @@ class Daemon:
         if self._intake is None:
             raise InputError("paths.shared is empty: no node records come in; set it in nccl-slurm.toml")
         self._intake.poll()
+
+    def _remove_parts(self) -> None:
+        if self._intake is not None:
+            self._intake.remove_parts()
 
     def _settle(self) -> None:
         if not self._conclusions.settling():

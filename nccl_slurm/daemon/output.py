@@ -13,21 +13,29 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import nccl_slurm
 from nccl_slurm.capture.command import run
 from nccl_slurm.capture.facts import clean_facts, clean_gaps, clean_ranks
 from nccl_slurm.model import Fact, Gap, Parsed, Rank
 
-__all__ = ["OutputReader", "of_this_run", "parsed_from_json"]
+__all__ = ["OutputReader", "Wanted", "of_this_run", "parsed_from_json"]
 
 #: Clocks of nodes and controller, and of file servers, differ.
 SLACK_S = 60.0
 MAX_LEFT = 8
 #: The child's answer is cut off here; its own caps on facts keep it far below.
 _MAX_ANSWER = 64 * 1024 * 1024
+
+
+class Wanted(NamedTuple):
+    """The output of a run that began at ``since``."""
+
+    paths: Sequence[str]
+    since: float
 
 
 @dataclass(frozen=True)
@@ -44,19 +52,29 @@ class OutputReader:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, paths: Sequence[str], uid: int, since: float) -> Parsed:
-        """What belongs to a run that began at ``since``. Never raises: what could not be read is a gap."""
-        if not paths:
-            return Parsed(gaps=(Gap("job output", "Slurm told no path of it"),))
+        """As `read_each`, of one run."""
+        (found,) = self.read_each([Wanted(paths, since)], uid)
+        return found or _nothing("not read")
+
+    def read_each(self, wanted: Sequence[Wanted], uid: int) -> list[Parsed | None]:
+        """What belongs to each run, by one child for all of them. Never raises: what could not be read is a gap. None:
+        the child ended at one before it, or took too long for those, and never for the first."""
+        told = [one for one in wanted if one.paths]
+        answers = iter(self._answers(told, uid) if told else ())
+        return [next(answers) if one.paths else _nothing("Slurm told no path of it") for one in wanted]
+
+    def _answers(self, wanted: Sequence[Wanted], uid: int) -> list[Parsed | None]:
         if self._hanging() >= MAX_LEFT:
-            return Parsed(gaps=(Gap("job output", f"not read: {MAX_LEFT} earlier readers hang in a file system"),))
+            return [_nothing(f"not read: {MAX_LEFT} earlier readers hang in a file system")] * len(wanted)
         try:
-            command = self._command(paths, uid)
+            command = self._command([one.paths for one in wanted], uid)
         except KeyError:
-            return Parsed(gaps=(Gap("job output", f"uid {uid} is not known on this host"),))
-        try:
-            return parsed_from_json(of_this_run(cleaned(self._ask(command)), since - SLACK_S))
-        except (OSError, ValueError, RecursionError) as error:
-            return Parsed(gaps=(Gap("job output", f"could not be read: {str(error)[:200]}"),))
+            return [_nothing(f"uid {uid} is not known on this host")] * len(wanted)
+        lines, why = self._ask(command, len(wanted))
+        read: list[Parsed | None] = [_parsed(line, one.since) for line, one in zip(lines, wanted, strict=False)]
+        if not read:
+            read = [_nothing(f"could not be read: {why[:200]}")]
+        return read + [None] * (len(wanted) - len(read))
 
     def _hanging(self) -> int:
         """From several threads. Those that ended are let go of before the system gives their pid to others."""
@@ -64,23 +82,37 @@ class OutputReader:
             self.left[:] = [pid for pid in self.left if _hangs(pid)]
             return len(self.left)
 
-    def _command(self, paths: Sequence[str], uid: int) -> list[str]:
+    def _command(self, groups: Sequence[Sequence[str]], uid: int) -> list[str]:
+        """An empty path begins the next answer."""
         user = pwd.getpwuid(uid)
         script = Path(nccl_slurm.__file__).parent / "capture" / "main.py"
         who = ["--uid", str(uid), "--gid", str(user.pw_gid), "--user", user.pw_name]
+        paths = chain.from_iterable(("", *group) for group in groups)
         return [self.python, "-I", "-S", str(script), "read-user", *who, "--", *paths]
 
-    def _ask(self, command: Sequence[str]) -> Any:
-        """A child that can't be killed (a file system that hangs) is left behind, and counted."""
+    def _ask(self, command: Sequence[str], count: int) -> tuple[list[str], str]:
+        """The lines that are whole, ``count`` at most, and why there are no more. A child that can't be killed (a file
+        system that hangs) is left behind, and counted."""
         answer = run(command, limit_s=self.limit_s, limit_bytes=_MAX_ANSWER, env={"NCCL_SLURM_PATTERNS": self.patterns})
         if answer.left is not None:
             with self.lock:
                 self.left.append(answer.left)
-        if answer.why is not None:
-            raise ValueError(answer.why)
-        if answer.cut:
-            raise ValueError("the answer is too large")
-        return json.loads(answer.text)
+        lines = answer.text.split("\n")
+        if answer.why or answer.cut:
+            del lines[-1]
+        whole = [line for line in lines if line.startswith("{")]
+        return whole[:count], answer.why or ("the answer is too large" if answer.cut else "no answer")
+
+
+def _nothing(why: str) -> Parsed:
+    return Parsed(gaps=(Gap("job output", why),))
+
+
+def _parsed(line: str, since: float) -> Parsed:
+    try:
+        return parsed_from_json(of_this_run(cleaned(json.loads(line)), since - SLACK_S))
+    except (ValueError, RecursionError) as error:
+        return _nothing(f"could not be read: {str(error)[:200]}")
 
 
 def _hangs(child: int) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from nccl_slurm.history.rows import RunRow
 
-__all__ = ["in_turn", "missing_nodes", "settled"]
+__all__ = ["in_groups", "in_turn", "missing_nodes", "settled"]
 
 
 def missing_nodes(nodes: Sequence[str], arrived: Collection[str]) -> list[str]:
@@ -40,3 +40,15 @@ def in_turn(runs: Iterable[RunRow]) -> list[RunRow]:
         return taken[run.uid]
 
     return sorted(runs, key=turn)
+
+
+def in_groups(runs: Iterable[RunRow], size: int) -> list[list[RunRow]]:
+    """Of one user each, ``size`` at most; ordered as their first runs are."""
+    groups: list[list[RunRow]] = []
+    newest: dict[int | None, list[RunRow]] = {}
+    for run in runs:
+        if len(newest.get(run.uid, ())) in (0, size):
+            newest[run.uid] = []
+            groups.append(newest[run.uid])
+        newest[run.uid].append(run)
+    return groups

@@ -58,6 +58,16 @@ class Records(Database):
         with self._reading() as connection:
             return frozenset(connection.scalars(query))
 
+    def record_nodes_of_settling(self) -> dict[tuple[str, int, int], set[str]]:
+        """The same of all runs that settle, those without any left out: one question, however many runs wait."""
+        key = (node_records.c.cluster, node_records.c.raw_id, node_records.c.run)
+        query = select(*key, node_records.c.node).join(runs, of_run(runs, *key)).where(runs.c.status == "settling")
+        found: dict[tuple[str, int, int], set[str]] = {}
+        with self._reading() as connection:
+            for cluster, raw_id, run, node in connection.execute(query):
+                found.setdefault((cluster, raw_id, run), set()).add(node)
+        return found
+
     def save_report(self, cluster: str, raw_id: int, run: int, report: Mapping[str, Any], at: float) -> int:
         """The revision: a new one, or the newest where that is equal."""
         data = packed(report)

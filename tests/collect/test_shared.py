@@ -164,3 +164,16 @@ def test_a_number_that_no_clock_or_counter_can_hold_is_refused(number: str) -> N
 def test_deep_nesting_is_refused() -> None:
     with pytest.raises(RecordError):
         validate_record(b"[" * 200000)
+
+
+def test_old_parts_of_killed_writers_go_and_nothing_else(shared: Path) -> None:
+    old = [f"{NAME}.77.1796000000123456789", f"{NAME}.78.1", "notes.txt", f"{NAME}.77", ".nfs0001"]
+    for name in [*old, f"{NAME}.79.2"]:
+        (shared / "tmp" / name).write_text("{")
+    (shared / "tmp" / f"{NAME}.80.3").mkdir()
+    (shared / "tmp" / f"{NAME}.81.4").symlink_to("notes.txt")
+    for name in [*old, f"{NAME}.80.3"]:
+        os.utime(shared / "tmp" / name, (1000.0, 1000.0))
+    assert inbox(shared).remove_parts(2000.0) == 2
+    left = {path.name for path in (shared / "tmp").iterdir()}
+    assert left == {"notes.txt", f"{NAME}.77", ".nfs0001", f"{NAME}.79.2", f"{NAME}.80.3", f"{NAME}.81.4"}

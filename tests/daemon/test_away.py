@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -90,3 +92,60 @@ def test_no_live_line_stands_where_it_could_not_be_changed_later(lab: Lab) -> No
     state = lab.slurm.comments([job])[job]
     assert state.comment == "it's mine"
     assert state.admin_comment == f"[nccl-slurm: no failure seen (benign); report {job}]"
+
+
+@pytest.fixture
+def read_only(lab: Lab) -> Iterator[Callable[[], None]]:
+    """The folder on a file system of its own, read-only from when it is called until it is called again."""
+    new = str(lab.shared / "new")
+    mount(lab, "-t", "tmpfs", "-o", "mode=700", "tmpfs", new)
+    how = iter(["ro", "rw"])
+    yield lambda: mount(lab, "-o", f"remount,{next(how)}", new)
+    subprocess.run(["umount", "--lazy", new], check=True)
+
+
+def mount(lab: Lab, *words: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    if subprocess.run(["mount", *words], capture_output=True).returncode:
+        pytest.skip("this machine lets nobody mount")
+
+
+def test_a_record_that_can_not_be_taken_away_holds_up_no_other(lab: Lab, read_only: Callable[[], None]) -> None:
+    jobs = [end_badly(lab, "n1") for _ in range(3)]
+    for job in jobs:
+        lab.record(job, "n1")
+    (lab.shared / "new" / "0.junk").touch()  # its name comes first, and it can't go to quarantine either
+    read_only()
+    lab.run(5)
+    assert all(lab.store.record_nodes("c", job, 1) == {"n1"} for job in jobs)
+    lab.run(60)
+    assert all(lab.comment(job).startswith("mine [nccl-slurm: ") for job in jobs)
+    assert any("stays in new: Read-only" in note.text for note in lab.store.notes("records"))
+    read_only()
+    lab.run(60)
+    assert not list((lab.shared / "new").iterdir())
+    assert [path.name for path in (lab.shared / "quarantine").iterdir()] == ["0.junk"]
+
+
+def test_half_written_records_of_yesterday_are_removed(lab: Lab) -> None:
+    part = lab.shared / "tmp" / "7.1000.n1.json.99.12345"
+    part.touch()
+    os.utime(part, (lab.clock.now(), lab.clock.now()))
+    lab.run(3 * 3600, step=600)
+    assert part.exists()
+    lab.run(23 * 3600, step=600)
+    assert not part.exists()
+
+
+def test_a_live_verdict_of_a_run_that_is_requeued_is_taken_back(lab: Lab) -> None:
+    job = lab.slurm.submit("n[1-2]", comment="mine")
+    lab.run(40)
+    lab.slurm.set_node("n2", "DOWN", "admin", "root")
+    lab.run(40)
+    assert "n2" in next(one for one in lab.slurm.jobs() if one.raw_id == job).comment
+    lab.slurm.set_node("n2", "MIXED")
+    lab.slurm.requeue(job)
+    lab.run(200)
+    kept = lab.store.comment_of("c", job, 1)
+    assert kept and "no failure seen" in kept.text

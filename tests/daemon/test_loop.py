@@ -15,7 +15,8 @@ from nccl_slurm.clock import MovableClock
 from nccl_slurm.config import Config, Paths, Scope
 from nccl_slurm.config import Daemon as Waits
 from nccl_slurm.daemon.loop import Daemon
-from nccl_slurm.daemon.output import OutputReader
+from nccl_slurm.daemon.output import OutputReader, Wanted
+from nccl_slurm.daemon.settle import in_groups
 from nccl_slurm.history.store import Store
 from nccl_slurm.model import Fact, Parsed, Step
 from nccl_slurm.scheduler.fake import FakeSlurm
@@ -29,8 +30,8 @@ class Output(OutputReader):
 
     said: Parsed = Parsed()
 
-    def read(self, paths: Sequence[str], uid: int, since: float) -> Parsed:
-        return self.said
+    def read_each(self, wanted: Sequence[Wanted], uid: int) -> list[Parsed | None]:
+        return [self.said] * len(wanted)
 
 
 class Lab:
@@ -446,3 +447,31 @@ def test_slurm_away_is_noted_and_survived(lab: Lab) -> None:
     lab.record(job, "n1")
     lab.run(70)
     assert "report" in lab.comment(job)
+
+
+def test_what_a_reader_did_not_come_to_is_read_in_the_next_turn(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def only_the_first(_: OutputReader, wanted: Sequence[Wanted], uid: int) -> list[Parsed | None]:
+        asked.append(len(wanted))
+        return [Parsed(), *[None] * (len(wanted) - 1)]
+
+    monkeypatch.setattr(Output, "read_each", only_the_first)
+    jobs = [lab.slurm.submit("n1") for _ in range(5)]
+    lab.run(3)
+    for job in jobs:
+        lab.slurm.end(job, "FAILED", **FAILED)
+        lab.hint(job)
+        lab.record(job, "n1")
+    lab.run(20)
+    assert asked == [5, 1, 1, 1, 1]
+    assert all(lab.verdict(job) for job in jobs)
+
+
+def test_a_reader_is_given_outputs_of_one_user_only(lab: Lab) -> None:
+    jobs = [lab.slurm.submit("n1") for _ in range(6)]
+    lab.run(3)
+    runs = [dataclasses.replace(lab.store.runs_of_raw("c", job)[0], uid=job % 2) for job in jobs]
+    sizes = [[run.uid for run in group] for group in in_groups(runs, 2)]
+    first, second = jobs[0] % 2, jobs[1] % 2
+    assert sizes == [[first, first], [second, second], [first], [second]]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nccl_slurm.daemon.output import MAX_LEFT, OutputReader, of_this_run, parsed_from_json
+from nccl_slurm.daemon.output import MAX_LEFT, OutputReader, Wanted, of_this_run, parsed_from_json
 from nccl_slurm.model import Fact, Rank
 
 
@@ -74,3 +74,29 @@ def test_an_answer_of_another_shape_is_a_gap_and_no_error(tmp_path: Path) -> Non
         fake.chmod(0o755)
         read = OutputReader("", 30.0, python=str(fake)).read(["/x"], os.getuid(), 0.0)
         assert (list(read.facts), list(read.ranks)) == ([], [])
+
+
+def test_one_child_reads_the_outputs_of_many_runs(tmp_path: Path) -> None:
+    said = [tmp_path / f"{number}.out" for number in range(3)]
+    for number, path in enumerate(said):
+        path.write_text(f"[rank{number}]: RuntimeError: CUDA error: no kernel image is available\n")
+    wanted = [Wanted([str(said[0])], 0.0), Wanted([], 0.0), Wanted([str(said[1]), str(said[2])], 0.0)]
+    first, none, two = OutputReader("", 60.0).read_each(wanted, os.getuid())
+    assert first and none and two
+    assert [len(one.facts) > 0 for one in (first, none, two)] == [True, False, True]
+    assert {fact.file for fact in first.facts} == {str(said[0])}
+    assert {fact.file for fact in two.facts} == {str(said[1]), str(said[2])}
+    assert [gap.why for gap in none.gaps] == ["Slurm told no path of it"]
+
+
+def test_those_behind_an_output_that_ends_the_reader_are_told_apart(tmp_path: Path) -> None:
+    """The first that was not answered may have had little of the time: it is asked for alone."""
+    fake = tmp_path / "python3"
+    fake.write_text('#!/bin/sh\necho \'{"facts": [], "ranks": [], "gaps": []}\'\nprintf \'{"facts": \'\nexit 7\n')
+    fake.chmod(0o755)
+    reader, wanted = OutputReader("", 30.0, python=str(fake)), [Wanted(["/x"], 0.0)] * 3
+    answered, *rest = reader.read_each(wanted, os.getuid())
+    assert answered and not answered.gaps and rest == [None, None]
+    fake.write_text("#!/bin/sh\nexit 7\n")
+    first, *rest = reader.read_each(wanted, os.getuid())
+    assert first and "exit 7" in first.gaps[0].why and rest == [None, None]
