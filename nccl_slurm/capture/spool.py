@@ -179,8 +179,10 @@ def write_whole(path: str, value: Any) -> None:
 
 @contextmanager
 def lock(path: str, limit_s: float) -> Iterator[bool]:
-    """Holds an exclusive lock on ``path``; yields False where another process kept it for ``limit_s``."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    """Holds an exclusive lock on ``path``, a file or (a full disk has no room for another name) a folder; yields False
+    where another process kept it for ``limit_s``."""
+    flags = os.O_RDONLY | os.O_DIRECTORY if os.path.isdir(path) else os.O_RDWR | os.O_CREAT
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         yield _acquire(descriptor, limit_s)
     finally:

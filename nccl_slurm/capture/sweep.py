@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from nccl_slurm.capture import command, machine, ship, spool, worker
+from nccl_slurm.capture import command, machine, removal, ship, spool, worker
 from nccl_slurm.capture.conf import Conf
 from nccl_slurm.capture.spool import Run
 
@@ -90,7 +90,7 @@ def _remove_old(conf: Conf) -> list[str]:
     """As far in the future counts as old too: the clock was wrong then, and may have been so by years."""
     now, limit = time.time(), conf.retain_hours * 3600.0
     gone = [run for run in spool.runs(conf.spool) if run.delivered is not None and abs(now - run.delivered) > limit]
-    return [problem for run in gone for problem in _remove(run.path)]
+    return [problem for run in gone for problem in removal.remove(run.path, _LIMIT_S)]
 
 
 def _shrink(conf: Conf) -> list[str]:
@@ -109,7 +109,7 @@ def _shrink(conf: Conf) -> list[str]:
         if total <= limit and not _nearly_full(conf.spool):
             return problems
         before = _size(path)
-        problems += _remove(path)
+        problems += removal.remove(path, _LIMIT_S)
         total -= before - _size(path)
     if total > limit:
         problems.append(f"{conf.spool}: {total / 1e6:.0f} MB of open or undelivered runs; more than SPOOL_MAX_MB")
@@ -135,19 +135,6 @@ def _size(path: str) -> int:
     Python recurs."""
     told = command.run(["du", "-skx", "--", path], limit_s=_LIMIT_S, errors=False).text.split("\t", 1)[0]
     return int(told) * 1024 if told.isascii() and told.isdigit() else 0
-
-
-def _remove(path: str) -> list[str]:
-    """rm works by descriptor, follows no link and bears any depth. The user's folder is taken from its user first, so
-    that no process of that user can fill it while it goes."""
-    user = path if os.path.basename(path) == "user" else os.path.join(path, "user")
-    try:
-        if os.path.isdir(user) and os.geteuid() == 0:
-            os.chown(user, 0, 0)
-    except OSError as error:
-        return [f"{path}: not removed: {error}"]
-    answer = command.run(["rm", "-rf", "--one-file-system", "--", path], limit_s=_LIMIT_S)
-    return [] if answer.why is None else [f"{path}: not removed: {answer.why[:300]}"]
 
 
 def _drop_dead_links(conf: Conf) -> list[str]:

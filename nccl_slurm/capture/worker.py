@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Callable, TypeVar
 
@@ -21,6 +22,7 @@ from nccl_slurm.capture import (
     ownership,
     patterns,
     record,
+    removal,
     ship,
     snapshot,
     spool,
@@ -41,7 +43,7 @@ _T = TypeVar("_T")
 
 
 def before(conf: Conf, run: Run) -> None:
-    with spool.lock(run.root("lock"), 0.0) as held:
+    with spool.lock(run.root(""), 0.0) as held:
         if held and run.closed_by is None:
             gaps: list[Gap] = []
             taken = snapshot.take(conf, gaps)
@@ -51,13 +53,14 @@ def before(conf: Conf, run: Run) -> None:
 def finish(conf: Conf, run: Run) -> str | None:
     """None when the record was handed over, else why it stays in the spool."""
     started = time.monotonic()
-    with spool.lock(run.root("lock"), 2 * conf.gpu_query_limit_s + 10.0) as held:
+    with spool.lock(run.root(""), 2 * conf.gpu_query_limit_s + 10.0) as held:
         if not held:
             return "another worker of this run did not end in time"
         run.drop_links()
         work = _Work(conf, run, started + conf.worker_limit_s)
         made = work.record()
-        unkept = None if _keep(run, "record.json", made) else json.dumps(made, allow_nan=False).encode("ascii")
+        kept = _keep(run, "record.json", made) or _kept_in_new_room(run, made, work.left() / 2)
+        unkept = None if kept else json.dumps(made, allow_nan=False).encode("ascii")
         return ship.deliver(conf, run, work.node, limit_s=max(5.0, min(60.0, work.left())), record=unkept)
 
 
@@ -68,6 +71,16 @@ def _keep(run: Run, name: str, value: Any) -> bool:
     except OSError:
         return False
     return True
+
+
+def _kept_in_new_room(run: Run, made: Any, limit_s: float) -> bool:
+    """What filled the disk may be what the run's user wrote, and that has been read. Without room for one name even the
+    epilog could not close the run, and the timer would leave it as it is, and the disk full, for ever."""
+    removal.remove(run.user, max(5.0, min(60.0, limit_s)))
+    if run.closed_by is None:
+        with suppress(OSError):
+            run.close("epilog")
+    return _keep(run, "record.json", made)
 
 
 @dataclass

@@ -112,3 +112,16 @@ def test_the_end_of_a_run_on_a_full_disk_still_gives_a_record(tmp_path: Path, di
     record = validate_record((shared / "new" / "1.1700000000.n1.json").read_bytes())
     assert record["job_id"] == 1 and run.delivered is not None
     assert not os.path.exists(run.root("record.json"))
+
+
+def test_a_user_who_took_the_last_name_does_not_keep_it(tmp_path: Path, disk: Path, shared: Path) -> None:
+    """The epilog could write neither epilog.env nor closed."""
+    run = make(disk, "1.1700000000")
+    with pytest.raises(OSError, match="No space"):
+        for number in range(1000):
+            Path(run.user, f"{number}.log").touch()
+    assert worker.finish(conf_of(tmp_path, spool=str(disk), shared=str(shared)), run) is None
+    assert validate_record((shared / "new" / "1.1700000000.n1.json").read_bytes())["job_id"] == 1
+    assert run.closed_by == "epilog" and run.delivered is not None and not os.path.exists(run.user)
+    assert sweep.sweep(conf_of(tmp_path, spool=str(disk), retain_hours=0.0)) == []
+    assert spool.runs(str(disk)) == []
