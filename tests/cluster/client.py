@@ -53,7 +53,7 @@ class Client:
         *,
         user: str | None = None,
         check: bool = True,
-        timeout: float = 60.0,
+        timeout: float = 300.0,
         stdin: str = "",
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as root or as ``user``, in that user's home folder; ``check`` raises ClusterError."""
@@ -80,14 +80,14 @@ class Client:
         *args: str,
         user: str | None = None,
         check: bool = True,
-        timeout: float = 60.0,
+        timeout: float = 300.0,
         stdin: str = "",
     ) -> subprocess.CompletedProcess[str]:
         """Run a Slurm command (see `run`)."""
         return self.run([program, *args], user=user, check=check, timeout=timeout, stdin=stdin)
 
     def nccl_slurm(
-        self, *args: str, user: str | None = None, check: bool = True, timeout: float = 60.0
+        self, *args: str, user: str | None = None, check: bool = True, timeout: float = 300.0
     ) -> subprocess.CompletedProcess[str]:
         """Run ``nccl-slurm ARGS`` of this checkout, with the cluster's nccl-slurm.toml."""
         start = "from nccl_slurm.cli.main import main; main()"

@@ -37,7 +37,7 @@ def outcome(
     job: str,
     *options: str,
     ready: Callable[[dict[str, Any]], bool] | None = None,
-    timeout: float = 90.0,
+    timeout: float = 300.0,
 ) -> Outcome:
     """Waits until the report is final (and ``ready``) and the comment queue has nothing to do for the job."""
     seen: dict[str, Any] = {}

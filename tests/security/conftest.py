@@ -20,6 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents and "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
+            item.add_marker(pytest.mark.timeout(1800))  # a machine that is busy with other tests
 
 
 @pytest.fixture(scope="session")

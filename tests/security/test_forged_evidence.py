@@ -83,7 +83,7 @@ def found(judged: Cluster) -> Outcome:
     judged.run(["chmod", "-R", "a+rX", str(liar)])
     copy = f"srun -N1 -n1 -w n1 cp -r {liar}/. {judged.spool}/n1/$SLURM_JOB_ID/user"
     job = judged.sbatch(f"#!/bin/sh\n{copy}\ncat {liar}/printed.txt\nexit 1\n", "-N2", "-w", "n1,n2")
-    return outcome(judged, job, timeout=120)
+    return outcome(judged, job)
 
 
 def test_no_node_that_the_job_did_not_have_is_named(found: Outcome) -> None:

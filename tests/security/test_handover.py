@@ -44,7 +44,7 @@ def drop(lab: Cluster, value: Any, name: str) -> Path:
 
 
 def taken(lab: Cluster) -> bool:
-    return wait_until(lambda: os.listdir(lab.shared / "new") == [], 90, every=0.5)
+    return wait_until(lambda: os.listdir(lab.shared / "new") == [], 300, every=0.5)
 
 
 def notes(lab: Cluster) -> str:
@@ -93,7 +93,7 @@ def test_records_that_a_taken_node_forges(lab: Cluster) -> None:
     os.mkfifo(lab.shared / "new" / f"{job}.{now + 8}.n1.json")
     (lab.shared / "new" / f"{job}.{now + 9}.n1.json").mkdir()
     waiting = f"999999.{now}.n1.json"  # a job that Slurm may not know yet
-    assert wait_until(lambda: os.listdir(lab.shared / "new") == [waiting], 60, every=0.5), os.listdir(
+    assert wait_until(lambda: os.listdir(lab.shared / "new") == [waiting], 300, every=0.5), os.listdir(
         lab.shared / "new"
     )
     (lab.shared / "new" / waiting).unlink()
@@ -103,7 +103,7 @@ def test_records_that_a_taken_node_forges(lab: Cluster) -> None:
     assert "node n3 is not in the list" in notes(lab) and "\x1b" not in lab.nccl_slurm("status").stdout
     assert canary.path.stat().st_mode & 0o7777 == 0o600
     following = lab.sbatch("#!/bin/sh\nexit 1\n", "-w", "n2")
-    assert outcome(lab, following).report["nodes"][0]["record"] == "present"
+    assert outcome(lab, following, ready=record_is_there).report["nodes"][0]["name"] == "n2"
 
 
 def test_an_old_record_again_and_one_of_a_job_that_runs(lab: Cluster) -> None:
@@ -118,7 +118,7 @@ def test_an_old_record_again_and_one_of_a_job_that_runs(lab: Cluster) -> None:
     assert taken(lab)
     assert outcome(lab, job).report["facts"] == first.report["facts"] and outcome(lab, job).comment == first.comment
     assert "[nccl-slurm" not in lab.slurm("squeue", "-h", "-j", running, "-O", "Comment:300").stdout
-    last = outcome(lab, running, timeout=120)
+    last = outcome(lab, running, ready=lambda report: "Xid" not in str(report["facts"]))
     assert "79" not in last.comment and not last.culprits, "the node's own record is newer and replaces the forged one"
 
 
@@ -131,8 +131,8 @@ def test_a_flood_of_forged_records_and_events(lab: Cluster) -> None:
         (lab.events / "new" / name).write_text("x")
     (lab.events / "new" / "77.0").symlink_to(outside)
     job = lab.sbatch("#!/bin/sh\nexit 1\n", "-w", "n1")
-    found = outcome(lab, job, timeout=150)
-    assert taken(lab) and found.report["nodes"][0]["record"] in ("present", "late")
+    outcome(lab, job, ready=record_is_there)
+    assert taken(lab)
     assert len(os.listdir(lab.shared / "quarantine")) <= 1000 and outside.read_text() == "x"
     assert os.listdir(lab.events / "new") == [] and lab.alive("nccl-slurm")
 

@@ -46,7 +46,7 @@ def submitted(lab: Cluster, name: str, text: str) -> str:
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_job_is_judged_and_nothing_acts_on_its_text(judged: Cluster, jobs: dict[str, str], name: str) -> None:
     job = jobs[name]
-    found = outcome(judged, job, timeout=120)
+    found = outcome(judged, job)
     assert (found.state, found.report["job"]["user"]) == ("FAILED", "alice")
     shown = judged.nccl_slurm("report", job).stdout + judged.nccl_slurm("report", job, "--ranks").stdout
     assert re.search(r"[^\n\x20-\x7e\xa1-\u0377]", shown.replace("\ufffd", "")) is None
@@ -58,7 +58,7 @@ def test_the_job_is_judged_and_nothing_acts_on_its_text(judged: Cluster, jobs: d
 def test_the_users_comment_is_as_it_was(judged: Cluster, jobs: dict[str, str], name: str) -> None:
     """Whatever field our line went to; a bracket just like ours is taken for ours."""
     job, text = jobs[name], TEXTS[name]
-    outcome(judged, job, timeout=120)
+    outcome(judged, job)
     done = subprocess.run(
         ["sacct", "-n", "-X", "-j", job, "-P", "-o", "comment"], env=judged.env, capture_output=True, check=True
     )
@@ -72,7 +72,7 @@ def test_the_users_comment_is_as_it_was(judged: Cluster, jobs: dict[str, str], n
 
 def test_lists_and_logs_are_safe_to_look_at_and_no_row_was_forged(judged: Cluster, jobs: dict[str, str]) -> None:
     for name in jobs:
-        outcome(judged, jobs[name], timeout=120)
+        outcome(judged, jobs[name])
     listed = judged.nccl_slurm("jobs").stdout + judged.nccl_slurm("status").stdout + judged.nccl_slurm("nodes").stdout
     assert re.search(r"[^\n\x20-\x7e\xa1-\u0377\ufffd]", listed) is None
     assert judged.nccl_slurm("report", "99999", check=False).returncode == 1
