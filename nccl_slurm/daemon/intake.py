@@ -23,6 +23,8 @@ UNKNOWN_JOB_S = 600.0
 A_TURN = 500
 #: slurmdbd knows a job some seconds after its begin; each look at waiting records is one question to Slurm.
 LOOK_SOON_S, SOON_S, LOOK_LATER_S = 3.0, 30.0, 30.0
+#: What can't be moved (root of a node made a folder of its name in quarantine) is tried ever more rarely.
+STUCK_S = 3600.0
 #: A writer is ended after a minute; clocks of file servers differ.
 PART_S = 86400.0
 #: Clocks of nodes and controller differ, and a prolog may run late (no PrologFlags=Alloc: when a step starts).
@@ -68,10 +70,12 @@ def run_of_record(runs: Sequence[RunRow], when: float) -> RunRow | None:
 
 
 class _Wait(NamedTuple):
-    """``since``: from when on Slurm has told that it knows no such run; None where it did not answer."""
+    """``since``: from when on Slurm has told that it knows no such run; None where it did not answer. ``stuck_s``: the
+    last pause of a name that could not be moved, 0 for others."""
 
     since: float | None
     look_at: float
+    stuck_s: float = 0.0
 
 
 class RecordIntake:
@@ -145,11 +149,18 @@ class RecordIntake:
         try:
             self._inbox.done(name)
         except OSError as error:
-            self._stays(name)
-            self._store.note("records", f"{name} is stored and stays in new: {error.strerror}", self._clock.now())
+            if self._stays(name):
+                self._store.note("records", f"{name} is stored and stays in new: {error.strerror}", self._clock.now())
 
-    def _stays(self, name: str) -> None:
-        self._waiting[name] = _Wait(None, self._clock.now() + LOOK_LATER_S)
+    def _stays(self, name: str) -> bool:
+        """Whether that is new, and worth a note."""
+        known = self._stuck_s(name)
+        pause = min(2 * known, STUCK_S) if known else LOOK_LATER_S
+        self._waiting[name] = _Wait(None, self._clock.now() + pause, pause)
+        return not known
+
+    def _stuck_s(self, name: str) -> float:
+        return self._waiting[name].stuck_s if name in self._waiting else 0.0
 
     def _take_strange(self, strange: Sequence[Incoming]) -> int:
         """Records of jobs that the store does not know: Slurm is asked about all of them at once."""
@@ -186,12 +197,13 @@ class RecordIntake:
             self._refuse(incoming.name, f"Slurm knows no run of job {incoming.record['job_id']} at that time")
             return
         pause = LOOK_SOON_S if since is not None and now - since < SOON_S else LOOK_LATER_S
-        self._waiting[incoming.name] = _Wait(since, now + pause)
+        self._waiting[incoming.name] = _Wait(since, now + pause, self._stuck_s(incoming.name))
 
     def _refuse(self, name: str, why: str) -> None:
         try:
             self._inbox.quarantine(name)
         except (InputError, OSError) as error:  # one name must not hold up those behind it
-            self._stays(name)
+            if not self._stays(name):
+                return
             why = f"{why}; and it stays, since {error}"
         self._store.note("quarantine", f"{name}: {why}", self._clock.now())

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nccl_slurm.clock import MovableClock
+from nccl_slurm.collect.shared import Inbox
 from nccl_slurm.config import Config, Paths, Scope
 from nccl_slurm.config import Daemon as Waits
 from nccl_slurm.daemon.loop import Daemon
@@ -330,6 +331,28 @@ def test_a_name_that_can_not_be_moved_away_holds_up_nobody(lab: Lab) -> None:
     lab.record(job, "n1")
     lab.run(3)
     assert "report" in lab.comment(job)
+
+
+def test_names_that_stay_are_noted_once_and_tried_ever_more_rarely(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root of a node makes folders that a rename can't replace."""
+    for name in ("new", "quarantine"):
+        (lab.shared / name / "stuck" / "full").mkdir(parents=True)
+    tries: list[str] = []
+
+    class Counting(Inbox):
+        def quarantine(self, name: str) -> None:
+            tries.append(name)
+            super().quarantine(name)
+
+    monkeypatch.setattr("nccl_slurm.daemon.loop.Inbox", Counting)
+    lab.restart()
+    lab.run(600)
+    assert len(lab.store.notes("quarantine")) == 1
+    lab.run(4 * 3600, step=10)
+    assert 3 <= len(tries) <= 12 and len(lab.store.notes("quarantine")) == 1
+    (lab.shared / "quarantine" / "stuck" / "full").rmdir()
+    lab.run(3700, step=10)
+    assert not list((lab.shared / "new").iterdir())
 
 
 def test_rank_numbers_of_a_file_that_jobs_share_are_not_used(lab: Lab) -> None:
