@@ -95,6 +95,21 @@ def test_node_is_idle_and_the_job_what_it_is_without_us(
     assert not (lab[0].cluster.scratch / "owned").exists() and not list(lab[0].cluster.home.rglob("owned"))
 
 
+@pytest.mark.skipif(not mounts.can_hang(), reason="no /dev/fuse")
+def test_one_process_hangs_with_the_spool(nodes: list[Node]) -> None:
+    """Not one a job: from the second on, the node's hooks leave its disks alone."""
+    node = nodes[0]
+    with ExitStack() as stack:
+        hangs(node.spool, stack)
+        for _ in range(4):
+            settle(node, node.cluster.sbatch(SHORT, "-w", node.name))
+        assert all_idle(nodes) and len(node.hooks()) == 1
+    node.mend()
+    job = node.cluster.sbatch(SHORT, "-w", node.name)
+    settle(node, job)
+    assert captured([node], job) == 1
+
+
 # Jobs of every kind
 
 
@@ -196,12 +211,31 @@ def test_hooks_that_get_a_signal(nodes: list[Node], context: str) -> None:
         return not to_come
 
     with ExitStack() as stack:
-        for node in nodes:
-            hangs(node.spool, stack)
-        jobs = [node.cluster.sbatch("#!/bin/sh\ntrue\n", "-w", node.name) for node in nodes]
+        jobs = _jobs_that_meet_a_hung_spool(nodes, context, stack)
         assert wait_until(all_sent, 60), f"not met: {to_come}"
         settle(nodes[0], *jobs)
         assert all_idle(nodes)
+
+
+def _jobs_that_meet_a_hung_spool(nodes: Sequence[Node], context: str, stack: ExitStack) -> list[str]:
+    """One a node: in its prolog, or in its epilog alone. Where a prolog gave up, the epilog waits for nothing."""
+    go, script = nodes[0].cluster.home / "go", "#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.2; done\n"
+    go.unlink(missing_ok=True)
+
+    def hang() -> None:
+        for node in nodes:
+            hangs(node.spool, stack)
+
+    if context == "prolog_slurmd":
+        hang()
+    jobs = [node.cluster.sbatch(script, "-w", node.name) for node in nodes]
+    if context == "epilog_slurmd":
+        for job in jobs:
+            nodes[0].cluster.wait_job(job, {"RUNNING"})
+            assert wait_until(nodes[0].cluster.home.joinpath(f"slurm-{job}.out").exists, 60)
+        hang()
+    go.touch()
+    return jobs
 
 
 def _signal(node: Node, context: str, number: signal.Signals) -> bool:
@@ -216,8 +250,7 @@ def test_sigkill_of_an_epilogs_own_shell_is_what_no_script_survives(nodes: list[
     """Somebody else's kill -9, of the one process that slurmd waits for: Slurm sees the signal and drains the node."""
     node = nodes[0]
     with ExitStack() as stack:
-        hangs(node.spool, stack)
-        job = node.cluster.sbatch("#!/bin/sh\ntrue\n", "-w", node.name)
+        (job,) = _jobs_that_meet_a_hung_spool([node], "epilog_slurmd", stack)
         assert wait_until(lambda: _signal(node, "epilog_slurmd", signal.SIGKILL), 60)
         wait_settled(node, [job])
         assert job_facts(node, job) == FINE

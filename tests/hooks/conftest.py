@@ -17,5 +17,7 @@ def site() -> Iterator[Site]:
         pytest.skip("hooks run as root")
     folder = Path(tempfile.mkdtemp(prefix="nccl-slurm-hooks-"))
     folder.chmod(0o755)
-    yield Site(folder)
+    site = Site(folder)
+    yield site
+    site.mark.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)  # a detached worker may still write into it

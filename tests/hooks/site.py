@@ -113,6 +113,11 @@ class Site:
         assert not self.called.exists(), self.called.read_text()
         return done
 
+    @property
+    def mark(self) -> Path:
+        """Where a prolog or epilog notes that its file work hangs."""
+        return Path(f"/run/nccl-slurm{str(self.conf).replace('/', '-')}.{PROLOG['SLURMD_NODENAME']}")
+
     def runs(self) -> list[Path]:
         return sorted(path for path in self.spool.glob("*.*") if path.is_dir() and not path.is_symlink())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 
@@ -10,8 +11,15 @@ import pytest
 
 from tests.hooks.site import HOOKS, PROLOG, USER, Site
 
-#: Above the hooks' five seconds, far below the thirty that `Site.run` waits.
+#: Above the hooks' ten seconds, far below the thirty that `Site.run` waits.
 LIMIT_S = 20.0
+
+
+def prolog_before(site: Site, hook: str) -> None:
+    """A task's prolog goes by what the node's prolog met."""
+    if hook == "task_prolog":
+        site.run(HOOKS[0], PROLOG, limit=LIMIT_S)
+        assert site.mark.exists()
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -19,6 +27,7 @@ def test_a_capture_conf_that_does_not_answer(site: Site, hook: str) -> None:
     site.conf.unlink()
     os.mkfifo(site.conf)
     site.conf.chmod(0o644)
+    prolog_before(site, hook)
     done = site.run(hook, PROLOG, limit=LIMIT_S)
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -59,8 +68,38 @@ def test_a_task_goes_on_where_its_sites_script_can_not_be_told(site: Site) -> No
     text = site.conf.read_text()
     os.mkfifo(site.folder / "hangs")
     site.conf.write_text(f"read -r x <{site.folder}/hangs\n{text}")
+    prolog_before(site, "task_prolog")
     done = site.run("task_prolog", PROLOG, user=USER, limit=LIMIT_S)
     assert (done.returncode, done.stdout) == (0, "")
     site.conf.write_text(text)
     done = site.run("task_prolog", PROLOG, user=USER, limit=LIMIT_S)
     assert (done.returncode, done.stdout) == (3, "print theirs\n")
+
+
+def test_a_task_on_a_node_whose_spool_hung_gets_its_sites_words_alone(site: Site) -> None:
+    site.configure(SITE_TASK_PROLOG=str(site.script("theirs", "echo print theirs")))
+    site.run(HOOKS[0], PROLOG)
+    site.mark.write_text("1\n")
+    done = site.run("task_prolog", PROLOG, user=USER, limit=LIMIT_S)
+    assert (done.returncode, done.stdout) == (0, "print theirs\n")
+
+
+@pytest.mark.parametrize("hook", HOOKS[:2])
+def test_one_process_waits_for_what_hangs(site: Site, hook: str) -> None:
+    """While it does, hooks leave the node's disks alone; when it is gone, the next one works and removes the mark."""
+    stuck = site.folder / "50-nccl-slurm"
+    shutil.copy("/bin/sleep", stuck)
+    with subprocess.Popen([stuck, "60"]) as process:
+        site.mark.write_text(f"{process.pid}\n")
+        assert site.run(hook, PROLOG).returncode == 0
+        assert not site.spool.exists()
+        process.kill()
+    assert site.run(hook, PROLOG).returncode == 0
+    assert len(site.runs()) == 1 and not site.mark.exists()
+
+
+@pytest.mark.parametrize("pid", ["1", "0", "-1", "x", "", "1/../self", "99999999999"])
+def test_a_mark_with_the_number_of_another_process_holds_nobody_up(site: Site, pid: str) -> None:
+    site.mark.write_text(pid)
+    site.run(HOOKS[0], PROLOG)
+    assert len(site.runs()) == 1 and not site.mark.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +32,8 @@ def node(site: Site) -> Iterator[Site]:
 
     Waits at the end until no wrapper of this test is left."""
     for hook in ("prolog.d/50-nccl-slurm", "epilog.d/50-nccl-slurm"):
-        (site.folder / hook).write_text((site.folder / hook).read_text().replace("\npatience=5\n", "\npatience=60\n"))
+        text = (site.folder / hook).read_text()
+        (site.folder / hook).write_text(re.sub(r"(?m)^patience=[0-9]+$", "patience=60", text))
     wrapper = site.hooks / "nccl-slurm-node"
     wrapper.write_text((CHECKOUT / "slurm" / "nccl-slurm-node").read_text())
     site.configure(PYTHON=str(site.script("python", WORKER.format(spool=site.spool, folder=site.folder))))
