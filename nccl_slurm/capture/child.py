@@ -26,13 +26,13 @@ def answer_of(work: Callable[[], str], *, limit_s: float, limit_bytes: int) -> O
     os.close(writable)
     end = time.monotonic() + limit_s
     try:
-        data, complete = read_pipe(readable, end, limit_bytes)
+        data, why = read_pipe(pid, readable, limit_s, limit_bytes)
     finally:
         os.close(readable)
-    status = _ended(pid, end if complete and len(data) < limit_bytes else 0.0)
+    status = _ended(pid, end if why is None and len(data) < limit_bytes else 0.0)
     text = data.decode("utf-8", "backslashreplace")
-    if not complete:
-        return Output(text, f"no answer within {limit_s:g} s")
+    if why is not None:
+        return Output(text, why)
     if len(data) >= limit_bytes:
         return Output(text, None, cut=True)
     if status != 0:

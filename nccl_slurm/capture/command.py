@@ -11,6 +11,8 @@ from typing import Mapping, NamedTuple, Sequence
 
 __all__ = ["Output", "read_pipe", "run"]
 
+#: Between two looks at whether what is read from was stopped.
+_LOOK_S = 0.5
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/opt/bin"
 
 
@@ -48,11 +50,11 @@ def run(
         )
     except OSError as error:
         return Output("", f"{argv[0]}: {error.strerror}")
-    data, ended = _read(child, limit_s, limit_bytes)
+    data, why = _read(child, limit_s, limit_bytes)
     text = data.decode("utf-8", "backslashreplace")
-    if not ended:
+    if why is not None:
         left = child.pid if child.poll() is None else None
-        return Output(text, f"{argv[0]}: no answer within {limit_s:g} s", left=left)
+        return Output(text, f"{argv[0]}: {why}", left=left)
     if len(data) >= limit_bytes:
         return Output(text, None, cut=True)
     if child.returncode != 0:
@@ -60,28 +62,44 @@ def run(
     return Output(text, None)
 
 
-def _read(child: subprocess.Popen[bytes], limit_s: float, limit_bytes: int) -> tuple[bytes, bool]:
+def _read(child: subprocess.Popen[bytes], limit_s: float, limit_bytes: int) -> tuple[bytes, str | None]:
     assert child.stdout is not None
     end = time.monotonic() + limit_s
     with child.stdout as pipe:
-        data, ended = read_pipe(pipe.fileno(), end, limit_bytes)
-    _stop(child, max(0.0, end - time.monotonic()) if ended and len(data) < limit_bytes else 0.0)
-    return data, ended
+        data, why = read_pipe(child.pid, pipe.fileno(), limit_s, limit_bytes)
+    _stop(child, max(0.0, end - time.monotonic()) if why is None and len(data) < limit_bytes else 0.0)
+    return data, why
 
 
-def read_pipe(pipe: int, end: float, limit_bytes: int) -> tuple[bytes, bool]:
-    """What came, and whether the other side ended by itself (or by printing too much). ``end``: monotonic clock."""
-    parts, size, ended = [], 0, False
+def read_pipe(child: int, pipe: int, limit_s: float, limit_bytes: int) -> tuple[bytes, str | None]:
+    """What came, and why there is no more: None where the child closed the pipe, or printed too much.
+
+    A child with a user's rights can be stopped by that user, and has no other reason to stop: nobody waits for it.
+    """
+    parts, size, end = [], 0, time.monotonic() + limit_s
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
-        while size < limit_bytes and selector.select(max(0.0, end - time.monotonic())):
-            part = os.read(pipe, min(1 << 16, limit_bytes - size))
-            if not part:
-                ended = True
-                break
-            parts.append(part)
-            size += len(part)
-    return b"".join(parts), ended or size >= limit_bytes
+        while size < limit_bytes:
+            left = end - time.monotonic()
+            if selector.select(max(0.0, min(_LOOK_S, left))):
+                part = os.read(pipe, min(1 << 16, limit_bytes - size))
+                if not part:
+                    break
+                parts.append(part)
+                size += len(part)
+            elif _is_stopped(child):
+                return b"".join(parts), "it was stopped by a signal"
+            elif left <= _LOOK_S:
+                return b"".join(parts), f"no answer within {limit_s:g} s"
+    return b"".join(parts), None
+
+
+def _is_stopped(child: int) -> bool:
+    """Leaves its end to be waited for."""
+    try:
+        return os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False
 
 
 def _stop(child: subprocess.Popen[bytes], grace_s: float) -> None:

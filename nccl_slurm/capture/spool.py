@@ -80,6 +80,13 @@ class Run:
         return _read_known(self.root("epilog.env"), None)
 
     @property
+    def uid(self) -> str:
+        """Of its user, as the hooks were told; empty where they were not."""
+        known = self.prolog or self.epilog
+        uid = known.env.get("SLURM_JOB_UID", "") if known else ""
+        return uid if uid.isascii() and uid.isdigit() and len(uid) < 11 else ""
+
+    @property
     def delivered(self) -> float | None:
         """Seconds since 1970 of the hand-over, None while undelivered."""
         try:

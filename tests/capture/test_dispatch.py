@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nccl_slurm.capture import dispatch, queue
+from nccl_slurm.capture import dispatch, queue, slots
 from nccl_slurm.capture.conf import Conf
 from nccl_slurm.capture.queue import Entry
 
@@ -58,13 +59,74 @@ def test_one_that_hangs_holds_up_no_other_and_is_ended(conf: Conf) -> None:
 
 def test_children_that_can_not_be_killed_keep_their_slots_for_ever(conf: Conf) -> None:
     """Held here by this test: a worker to come starts so many less, and none where none is left."""
-    slots = [dispatch._free_slot(conf, number) for number in range(dispatch.SLOTS)]
-    assert None not in slots and dispatch._free_slot(conf, 0) is None
+    held = [slots.take(conf.spool, "7001") for _ in range(slots.OPEN)]
+    assert None not in held and slots.take(conf.spool, "7001") is None
     entry = Entry("finish", "1.100", 100, 0)
+    reserved = [slots.take(conf.spool, user) for user in map(str, range(slots.RESERVED))]
+    assert None not in reserved and slots.take(conf.spool, "7002") is None
     assert dispatch._start(conf, lambda _: 0, [entry]) == []
-    os.close(slots[2] or 0)
+    os.close(held[2] or 0)
     (child,) = dispatch._start(conf, lambda _: 0, [entry, entry])
     os.waitpid(child.pid, 0)
+    for slot in (*held[:2], *held[3:], *reserved):
+        os.close(slot or 0)
+    assert slots.held(conf.spool) == []
+
+
+def _run_of(conf: Conf, run: str, uid: int) -> None:
+    root = Path(conf.spool, run, "root")
+    root.mkdir(parents=True)
+    (root / "prolog.env").write_text(f"time=100\nSLURM_JOB_UID={uid}\n")
+    _queue(conf, f"finish.{run}")
+
+
+def _wait_for(path: Path) -> None:
+    end = time.monotonic() + 120
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def test_a_user_whose_runs_are_slow_holds_up_no_other_user(tmp_path: Path, conf: Conf) -> None:
+    """alice's runs end after bob's, and she has more of them than there are slots; bob's come last."""
+    conf = replace(conf, worker_limit_s=300.0)
+    runs = [f"{number}.100" for number in range(1, 11)]
+    for run in runs:
+        _run_of(conf, run, 7001)
+    _run_of(conf, "11.101", 7002)
+    _run_of(conf, "12.102", 7002)
+
+    def work(entry: Entry) -> int:
+        if entry.run in runs:
+            _wait_for(tmp_path / "ran.12.102")
+        seen = "alone" if entry.run in runs and not (tmp_path / "ran.12.102").exists() else "ran"
+        (tmp_path / f"{seen}.{entry.run}").touch()
+        return 0
+
+    dispatch.attend(conf, work)
+    assert _ran(conf) == {f"ran.{run}" for run in (*runs, "11.101", "12.102")}
+    assert queue.entries(conf.spool) == []
+
+
+def test_a_run_that_is_slow_does_not_keep_the_next_worker_waiting(conf: Conf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first worker's life is over and its child at work: it goes on by itself, and the last worker stays for it."""
+    monkeypatch.setattr(dispatch, "_LIFE_S", 0.5)
+    conf = replace(conf, worker_limit_s=300.0)
+    _run_of(conf, "1.100", 7001)
+    later = Path(conf.spool, "ran.2.200")
+
+    def work(entry: Entry) -> int:
+        if entry.run == "1.100":
+            time.sleep(1)
+            _run_of(conf, "2.200", 7001)
+            _wait_for(later)
+        Path(conf.spool, f"ran.{entry.run}").touch()
+        return 0
+
+    dispatch.attend(conf, work)
+    assert [entry.run for entry in queue.entries(conf.spool)] == ["2.200"] and not later.exists()
+    assert [one.user for one in slots.held(conf.spool)] == ["7001"]
+    dispatch.attend(conf, work)
+    assert _ran(conf) == {"ran.1.100", "ran.2.200"} and slots.held(conf.spool) == []
 
 
 def test_a_hook_that_asks_again_is_heard(conf: Conf) -> None:

@@ -139,6 +139,10 @@ class TestCommand:
         answer = command.run(["sh", "-c", "echo early; sleep 30 & sleep 30"], limit_s=0.3)
         assert answer == command.Output("early\n", "sh: no answer within 0.3 s")
 
+    def test_one_that_is_stopped_is_not_waited_for(self) -> None:
+        answer = command.run(["sh", "-c", "echo early; kill -STOP $$; echo late"], limit_s=600)
+        assert answer == command.Output("early\n", "sh: it was stopped by a signal")
+
     def test_endless_output_is_cut(self) -> None:
         answer = command.run(["sh", "-c", "yes"], limit_s=20, limit_bytes=1000)
         assert answer.cut and answer.why is None and len(answer.text) == 1000
