@@ -192,10 +192,10 @@ class _Work:
             self.gaps.append(Gap("kernel log", "when this run started on the node is not known"))
             return []
         end = self.neighbours.next_after(self._closed_at()) or now
-        lines = kernel.kernel_lines(self.conf, start, end, self.earlier_boot, self.gaps)
+        records = kernel.kernel_records(self.conf, start, end, self.earlier_boot, self.gaps)
         if self.earlier_boot is not None:
-            lines += kernel.panic_lines(self.conf, start, now, self.gaps)
-        return ownership.own_events(kernel_facts(lines, self.node, patterns.rows(self.conf)), held, self.gaps)
+            records += kernel.panic_records(self.conf, start, now, self.gaps)
+        return ownership.own_events(kernel_facts(records, self.node, patterns.rows(self.conf)), held, self.gaps)
 
     def _user_files(self) -> dict[str, Any]:
         uid, gid = self.env.get("SLURM_JOB_UID", ""), self.env.get("SLURM_JOB_GID", "")

@@ -1,4 +1,8 @@
-"""Kernel log → facts: Xid, SXid, lost GPUs, OOM kills, links, file systems, machine checks."""
+"""Kernel log → facts: Xid, SXid, lost GPUs, OOM kills, links, file systems, machine checks.
+
+The kernel quotes what users choose: a program's name (15 bytes at most, and any bytes) and names of files. So only a
+record that begins with the driver's own form is the driver's word.
+"""
 
 from __future__ import annotations
 
@@ -9,44 +13,32 @@ from nccl_slurm.model import Fact
 from nccl_slurm.parse.finding import Finding, find, host_name
 from nccl_slurm.parse.patterns import Rows, load_rows
 
-__all__ = ["Pending", "kernel_facts", "spoken_by_the_kernel"]
+__all__ = ["Pending", "kernel_facts"]
 
 TEXT_LIMIT = 1000
 #: The kernel's clock against the wall clock drifts by about this much over weeks of uptime.
 UNCERTAINTY_S = 1.0
 _NAMED, _LOST = "kernel.gpu-named", "kernel.gpu-lost"
-#: The kernel's words about a faulting program hold its name and a file's name, which any user chooses: one called
-#: ``NVRM: Xid (PCI:…): 79`` must not become an Xid. Such lines begin with the program's name and pid.
-_OF_A_PROGRAM = re.compile(
-    r"^(?:traps: )?.{0,32}\[\d+\](?::| ).{0,40}(?:segfault|trap |protection|fault|bad |potentially)"
-)
-#: Who speaks of GPUs and their links in the kernel log.
-_GPU_DRIVERS = ("NVRM: ", "nvidia", "NVSwitch", "[drm")
+#: A record that begins with a program's name and pid, or quotes a file's name: any user chooses both, so nothing in it
+#: is the word of a driver.
+_OF_A_PROGRAM = re.compile(r"traps: |process '|.{1,24}?\[\d{1,10}\](?::| )|.{1,24}? ?\(\d{1,10}\): ", re.DOTALL)
 
 
-def kernel_facts(lines: Iterable[tuple[float | None, str]], host: str, rows: Rows | None = None) -> list[Fact]:
-    """Facts of trust ``root`` from (seconds since 1970 or None, message). Lines of no interest give none.
+def kernel_facts(records: Iterable[tuple[float | None, str]], host: str, rows: Rows | None = None) -> list[Fact]:
+    """Facts of trust ``root`` from (seconds since 1970 or None, whole record). Records of no interest give none.
 
     ``rows``: as `read_sources` uses them; None loads the package's own. Raises ConfigError only for that load.
     """
     rows = load_rows() if rows is None else rows
+    numbers = [number for number, row in enumerate(rows.rows) if row.producer == "kernel"]
     pending = Pending()
     found = []
-    for number, (seconds, text) in enumerate(lines, start=1):
-        finding = find(text, rows)
-        if finding is None or finding.producer != "kernel" or not spoken_by_the_kernel(text, finding.hint):
-            continue
-        finding = pending.join(finding)
+    for number, (seconds, text) in enumerate(records, start=1):
+        finding = None if _OF_A_PROGRAM.match(text) else find(text, rows, numbers)
+        finding = finding and pending.join(finding)
         if finding is not None:
             found.append(_fact(finding, number, seconds, text, host))
     return found
-
-
-def spoken_by_the_kernel(text: str, hint: str | None) -> bool:
-    """Not quoted from a user's choice; what speaks of GPUs stands at the start of its message."""
-    if _OF_A_PROGRAM.match(text):
-        return False
-    return not (hint or "").startswith(("gpu-", "nvlink")) or text.lstrip().startswith(_GPU_DRIVERS)
 
 
 class Pending:

@@ -66,8 +66,12 @@ class Row:
     tail: bool = False
 
     def data(self, text: str) -> dict[str, Any] | None:
-        """What the row extracts from ``text``, or None if it does not match. Digits become int, ``_hex`` keys too."""
-        found = self.regex.search(text[:MATCH_LIMIT])
+        """What the row extracts from ``text``, or None if it does not match. Digits become int, ``_hex`` keys too.
+
+        The kernel's own words stand at the start of its records; further on it quotes names that users choose.
+        """
+        look = self.regex.match if self.producer == "kernel" else self.regex.search
+        found = look(text[:MATCH_LIMIT])
         if found is None:
             return None
         return dict(_value(name, value) for name, value in found.groupdict().items() if value is not None)

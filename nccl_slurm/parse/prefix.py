@@ -32,6 +32,10 @@ _LABELS = (
     re.compile(  # syslog
         r"[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d (?P<host>[A-Za-z0-9][\w.-]{0,254}) [\w./-]{1,60}(?:\[\d{1,10}\])?: "
     ),
+    re.compile(r"(?:\d{9,11}\.\d{1,9} )?(?P<host>[A-Za-z0-9][\w.-]{0,254}) kernel: "),  # journalctl -o short-unix
+    re.compile(r"(?:<\d{1,3}>)?\[ {0,8}\d{1,10}\.\d{6}\](?:\[ {0,8}[CT]\d{1,10}\])? "),  # dmesg, dmesg -r, pstore
+    re.compile(r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] "),  # dmesg -T
+    re.compile(r"kernel: "),
     re.compile(r"\[\d{1,9}\] (?=\[)"),
     re.compile(
         r"(?P<stamp>\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?)"

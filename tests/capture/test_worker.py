@@ -287,9 +287,8 @@ def test_its_epilog_may_still_come_and_completes_the_record(node: Node) -> None:
 def test_the_boot_oneshot_reads_the_earlier_boots_journal(node: Node) -> None:
     run = node.starts(boot=EARLIER_BOOT)
     wanted = EARLIER_BOOT.replace("-", "")
-    node.program(
-        "journalctl", f"case $* in *--boot={wanted}*) echo '{START + 9} n1 kernel: {xid('0000:a1:00')}' ;; esac"
-    )
+    entry = {"__REALTIME_TIMESTAMP": f"{START + 9}000000", "SYSLOG_FACILITY": "0", "MESSAGE": xid("0000:a1:00")}
+    node.program("journalctl", f"case $* in *--boot={wanted}*) echo '{json.dumps(entry)}' ;; esac")
     node.work("boot", NCCL_SLURM_KERNEL_LOG="")
     assert [fact["time"] for fact in node.record(run)["kernel_events"]] == [START + 9.0]
 
