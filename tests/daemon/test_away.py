@@ -96,19 +96,19 @@ def test_no_live_line_stands_where_it_could_not_be_changed_later(lab: Lab) -> No
 
 @pytest.fixture
 def read_only(lab: Lab) -> Iterator[Callable[[], None]]:
-    """The folder on a file system of its own, read-only from when it is called until it is called again."""
-    new = str(lab.shared / "new")
-    mount(lab, "-t", "tmpfs", "-o", "mode=700", "tmpfs", new)
+    """The shared folder is a file system of its own: read-only when this is called, and writable when called again."""
+    shared = str(lab.shared)
+    mount("-t", "tmpfs", "-o", "mode=700", "tmpfs", shared)
+    for part in ("new", "tmp", "quarantine", "reports"):
+        (lab.shared / part).mkdir(mode=0o700)
     how = iter(["ro", "rw"])
-    yield lambda: mount(lab, "-o", f"remount,{next(how)}", new)
-    subprocess.run(["umount", "--lazy", new], check=True)
+    yield lambda: mount("-o", f"remount,{next(how)}", shared)
+    subprocess.run(["umount", "--lazy", shared], check=True)
 
 
-def mount(lab: Lab, *words: str) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    if subprocess.run(["mount", *words], capture_output=True).returncode:
-        pytest.skip("this machine lets nobody mount")
+def mount(*words: str) -> None:
+    if os.geteuid() != 0 or subprocess.run(["mount", *words], capture_output=True).returncode:
+        pytest.skip("needs root on a machine that lets it mount")
 
 
 def test_a_record_that_can_not_be_taken_away_holds_up_no_other(lab: Lab, read_only: Callable[[], None]) -> None:
