@@ -63,13 +63,30 @@ is_mounted() {
     [ "$(timeout 10 stat -c %d "$above")" != "$(stat -c %d /)" ]
 }
 
-# Root runs what is there: so it has to be root's.
+# Root runs what is there, so nobody else may change it, now or until it has run: nothing in it, no folder above it. A
+# sticky folder above (/tmp) lets others make names, and not take ours. Root's group is root: archives that git makes
+# are unpacked group-writable. The Python environment and .git of a checkout play no part. Prints what is not root's
+# alone, or that it can't be told.
+open_to_others() {
+    local above=() at=$1 open=(! -uid 0 -o -perm /002 -o -perm /020 ! -gid 0)
+    while [ "$at" != / ]; do
+        at=$(dirname "$at")
+        above+=("$at")
+    done
+    {
+        timeout 10 find "${above[@]}" -maxdepth 0 \( ! -uid 0 -o ! -perm -1000 \( "${open[@]}" \) \) -print -quit &&
+            timeout 120 find "$1" \( -path "$1/.git" -o -path "$1/.venv" \) -prune \
+                -o \( -type l -o "${open[@]}" \) -print -quit
+    } 2>/dev/null || echo "$1, which can't be read whole,"
+}
+
+# Sets $source to what $1 stands for, without links: whoever could change one of them could swap it after this.
 has_code() {
-    timeout 10 test -e "$1/nccl_slurm/install/main.py" || return 1
-    case $(timeout 10 stat -c '%u %A' "$1") in
-        0\ d????-??-?) return 0 ;;
-    esac
-    say "$1 is not root's alone: not used"
+    source=$(timeout 10 readlink -e "$1") && timeout 10 test -e "$source/nccl_slurm/install/main.py" || return 1
+    refused=$(open_to_others "$source" | head -n 1)
+    [ -n "$refused" ] || return 0
+    [ "$refused" = "$told" ] || say "$refused is not root's alone: $1 is not used"
+    told=$refused
     return 1
 }
 
@@ -89,8 +106,9 @@ put_hooks() {
 
 # Sets $source to a folder with the code.
 find_source() {
-    for source in "$here/nccl-slurm" "$here/../.." "$NCCL_SLURM_SOURCE"; do
-        has_code "$source" && return 0
+    local place told=''
+    for place in "$here/nccl-slurm" "$here/../.." "$NCCL_SLURM_SOURCE"; do
+        has_code "$place" && return 0
     done
     put_hooks
     say "waiting for $NCCL_SLURM_SOURCE"

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -102,16 +103,59 @@ def test_hooks_come_before_a_file_system_that_is_not_there(installer: Installer,
     assert told.endswith("nccl-slurm: done\n"), told
 
 
-def test_code_that_others_may_write_is_not_run(installer: Installer, tmp_path: Path) -> None:
+def _everyone_may_write(path: Path) -> None:
+    path.chmod(0o777)
+
+
+def _is_alices(path: Path) -> None:
+    os.chown(path, 7001, 7001)
+
+
+def _is_a_link(path: Path) -> None:
+    path.rename(path.parent / "elsewhere")
+    path.symlink_to(path.parent / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "name"),
+    [
+        (_everyone_may_write, "fsx/source"),
+        (_everyone_may_write, "fsx"),  # who can rename the folder can swap it between a look and its use
+        (_is_alices, "fsx"),
+        (_is_alices, "fsx/source/install.sh"),
+        (_is_alices, "fsx/source/nccl_slurm/capture"),
+        (_everyone_may_write, "fsx/source/slurm/prolog.d/50-nccl-slurm"),
+        (_is_a_link, "fsx/source/nccl_slurm/install/main.py"),
+    ],
+)
+def test_code_that_others_may_change_is_not_run(
+    installer: Installer, tmp_path: Path, spoil: Callable[[Path], None], name: str
+) -> None:
+    instance(installer, "worker-group-1", "worker-group-1-3")
+    folder = tmp_path / "lifecycle"
+    folder.mkdir()
+    (tmp_path / "fsx").mkdir(mode=0o755)
+    shutil.copy(installer.source / SCRIPT, folder)
+    source = copy_checkout(tmp_path / "fsx/source")
+    spoil(tmp_path / name)
+    told = lifecycle(installer, folder / "nccl-slurm.sh", NCCL_SLURM_SOURCE=str(source))
+    assert f"{tmp_path / name} is not root's alone" in told
+    assert told.count("is not root's alone") == 1
+    assert not installer.at("/opt/nccl-slurm").exists()
+
+
+def test_a_link_to_code_that_is_roots_alone_is_resolved_first(installer: Installer, tmp_path: Path) -> None:
+    """The link's folder is everybody's, as /tmp; what is run is named without it."""
     instance(installer, "worker-group-1", "worker-group-1-3")
     folder = tmp_path / "lifecycle"
     folder.mkdir()
     shutil.copy(installer.source / SCRIPT, folder)
-    source = copy_checkout(tmp_path / "source")
-    source.chmod(0o777)
-    told = lifecycle(installer, folder / "nccl-slurm.sh", NCCL_SLURM_SOURCE=str(source))
-    assert "is not root's alone" in told
-    assert not installer.at("/opt/nccl-slurm").exists()
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o1777)
+    copy_checkout(tmp_path / "open/source").chmod(0o775)  # as root's tar leaves an archive that git made
+    (tmp_path / "link").symlink_to(tmp_path / "open/source")
+    told = lifecycle(installer, folder / "nccl-slurm.sh", NCCL_SLURM_SOURCE=str(tmp_path / "link"))
+    assert told.endswith("nccl-slurm: done\n"), told
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"InstanceGroups": []}', None])
