@@ -86,6 +86,8 @@ class Cluster(Client):
     def start(self) -> None:
         """From nothing to idle nodes; what a crashed run left in this scratch folder is taken down first."""
         self._check_machine()
+        self._check_scratch()
+        self.scratch.mkdir(mode=0o755, parents=True, exist_ok=True)
         self.stop()
         scratch.ensure_users()
         scratch.ensure_hosts(NODES)
@@ -99,6 +101,7 @@ class Cluster(Client):
 
     def stop(self) -> None:
         """End all processes of this cluster and remove its files; ``log/`` stays. Fine when nothing runs."""
+        self._check_scratch()
         self._processes.stop_all()
         scratch.remove_folders(self.scratch)
 
@@ -109,6 +112,12 @@ class Cluster(Client):
             raise ClusterError(f"not installed: {', '.join(missing)} (docs/testing.md lists the packages)")
         if len(str(self.scratch)) > 80:
             raise ClusterError(f"the scratch folder's path has more than 80 characters: {self.scratch}")
+
+    def _check_scratch(self) -> None:
+        """Again once it was made: in /var/tmp anybody may have been faster."""
+        if where := scratch.open_to_others(self.scratch):
+            remedy = "remove it, or give another scratch folder" if where == self.scratch else "give one elsewhere"
+            raise ClusterError(f"{where} is not root's alone, and root would run what is in {self.scratch}: {remedy}")
 
     def _write_files(self) -> None:
         names = ("ctld", "dbd", "sql", *self.nodes)

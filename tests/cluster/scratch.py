@@ -7,13 +7,23 @@ import pwd
 import re
 import secrets
 import shutil
+import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.cluster import jobs, machine, settings
 
-__all__ = ["USERS", "ensure_hosts", "ensure_users", "install_hooks", "make_folders", "remove_folders", "write_files"]
+__all__ = [
+    "USERS",
+    "ensure_hosts",
+    "ensure_users",
+    "install_hooks",
+    "make_folders",
+    "open_to_others",
+    "remove_folders",
+    "write_files",
+]
 
 USERS = {"alice": 7001, "bob": 7002}
 
@@ -75,6 +85,28 @@ def ensure_hosts(addresses: Mapping[str, str]) -> None:
             file.writelines(f"{addresses[node]} {node}\n" for node in absent)
 
 
+def open_to_others(scratch: Path) -> Path | None:
+    """The first of the scratch folder and all above it that somebody besides root made or can change: root would write
+    secrets there, and run what is in it. A sticky folder above (/var/tmp) takes others' names, and leaves ours alone.
+    """
+    real = scratch.parent.resolve()
+    if scratch.is_symlink() or _is_open(scratch, sticky_helps=False):
+        return scratch
+    return next((path for path in (*scratch.parents, real, *real.parents) if _is_open(path)), None)
+
+
+def _is_open(path: Path, *, sticky_helps: bool = True) -> bool:
+    """Not one that is absent, nor a link of root's: what it stands for is looked at too."""
+    try:
+        info = path.lstat()
+    except FileNotFoundError:
+        return False
+    if info.st_uid != 0 or stat.S_ISLNK(info.st_mode):
+        return info.st_uid != 0
+    writable = info.st_mode & stat.S_IWOTH or (info.st_mode & stat.S_IWGRP and info.st_gid != 0)
+    return bool(writable) and not (sticky_helps and info.st_mode & stat.S_ISVTX)
+
+
 def make_folders(scratch: Path, nodes: Sequence[str]) -> None:
     _own(scratch, "root", 0o755)
     for name, (owner, mode) in FOLDERS.items():
@@ -125,10 +157,14 @@ def install_hooks(scratch: Path, checkout: Path) -> dict[str, Path]:
 
 
 def _own(path: Path, owner: str, mode: int) -> None:
-    path.mkdir(parents=True, exist_ok=True)
+    path.mkdir(exist_ok=True)
     entry = pwd.getpwnam(owner)
-    os.chown(path, entry.pw_uid, entry.pw_gid)
-    path.chmod(mode)
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.fchown(folder, entry.pw_uid, entry.pw_gid)
+        os.fchmod(folder, mode)
+    finally:
+        os.close(folder)
 
 
 def _secret(path: Path, text: str, owner: str) -> None:
