@@ -110,10 +110,18 @@ class Inbox:
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}; create it (0700, owner root) and mount it here") from None
         info = os.fstat(folder)
-        if info.st_uid not in self._uids | {os.geteuid()} or info.st_mode & 0o022:
+        why = self._distrust(info)
+        if why:
             os.close(folder)
-            raise InputError(f"{path}: others may write here; chown it to root and chmod 0700")
+            raise InputError(f"{path}: {why}")
         return folder
+
+    def _distrust(self, info: os.stat_result) -> str:
+        if info.st_uid not in self._uids | {os.geteuid()}:
+            return f"belongs to uid {info.st_uid}; chown it to root, or add {info.st_uid} to daemon.record_uids"
+        if info.st_mode & 0o022:
+            return f"others may write here (mode {stat.S_IMODE(info.st_mode):04o}); chmod 0700"
+        return ""
 
     def _read_file(self, folder: int, name: str) -> bytes:
         try:

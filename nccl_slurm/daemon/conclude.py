@@ -177,7 +177,8 @@ class Conclusions:
 
     def _publish(self, run: RunRow, report: Mapping[str, Any], uid: int) -> None:
         folder = os.path.join(self.config.paths.shared, "reports")
-        why = publish(folder, report, uid, newest=self._number_if_old(run) is None)
+        owners = self.config.daemon.record_uids
+        why = publish(folder, report, uid, newest=self._number_if_old(run) is None, owners=owners)
         if why is None:
             self.unpublished.discard(key_of(run))
             return

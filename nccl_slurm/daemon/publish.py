@@ -11,8 +11,9 @@ import errno
 import json
 import os
 import re
+import stat
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from nccl_slurm.errors import InputError
@@ -51,8 +52,12 @@ def published_at(folder: str, job_id: str, run: int) -> float | None:
         return None
 
 
-def publish(folder: str, report: Mapping[str, Any], uid: int, *, newest: bool) -> str | None:
+def publish(
+    folder: str, report: Mapping[str, Any], uid: int, *, newest: bool, owners: Collection[int] = ()
+) -> str | None:
     """Writes the copies, that of the run last: where it is, all are. Returns None, or why it was not published.
+
+    ``owners``: users besides root and this one who may own the folder, as those whose records are believed.
 
     Never raises OSError.
     """
@@ -61,7 +66,7 @@ def publish(folder: str, report: Mapping[str, Any], uid: int, *, newest: bool) -
     names = ([published_name(job["id"])] if newest else []) + [published_name(job["id"], job["run"])]
     try:
         for name in names:
-            _write(folder, name, data, uid)
+            _write(folder, name, data, uid, owners)
     except OSError as error:
         if error.errno in (errno.ENOTSUP, errno.EINVAL, errno.ENOSYS):
             return f"{folder}: this file system has no POSIX ACLs, so users can't read their reports there"
@@ -69,10 +74,10 @@ def publish(folder: str, report: Mapping[str, Any], uid: int, *, newest: bool) -
     return None
 
 
-def unpublish(folder: str, names: Iterable[str]) -> None:
+def unpublish(folder: str, names: Iterable[str], *, owners: Collection[int] = ()) -> None:
     """Removes copies that are there. Raises InputError where the folder can't be opened: it may only be away."""
     try:
-        at = _opened(folder)
+        at = _opened(folder, owners)
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror}; old reports stay until it is there") from None
     try:
@@ -83,18 +88,23 @@ def unpublish(folder: str, names: Iterable[str]) -> None:
         os.close(at)
 
 
-def _opened(folder: str) -> int:
+def _opened(folder: str, owners: Collection[int]) -> int:
     """Whoever may write into a folder may replace what lies in it: reports go only where nobody else can."""
     at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     info = os.fstat(at)
-    if info.st_uid not in (0, os.geteuid()) or info.st_mode & 0o022:
+    why = ""
+    if info.st_uid not in {0, os.geteuid(), *owners}:
+        why = f"belongs to uid {info.st_uid}; chown it to the daemon's user, or add {info.st_uid} to daemon.record_uids"
+    elif info.st_mode & 0o022:
+        why = f"others may write here (mode {stat.S_IMODE(info.st_mode):04o}); chmod 0711"
+    if why:
         os.close(at)
-        raise PermissionError(errno.EPERM, "others may write here; chown it to the daemon's user and chmod 0711")
+        raise PermissionError(errno.EPERM, why)
     return at
 
 
-def _write(folder: str, name: str, data: bytes, uid: int) -> None:
-    at = _opened(folder)
+def _write(folder: str, name: str, data: bytes, uid: int, owners: Collection[int]) -> None:
+    at = _opened(folder, owners)
     part = f".{name}.part"  # one daemon writes here: what a killed one left is found again, and removed
     try:
         with contextlib.suppress(FileNotFoundError):

@@ -58,7 +58,8 @@ class Forgetting:
         """
         if runs and self.config.paths.shared:
             names = [name for run in runs for name in self._copies(run, {key_of(one) for one in runs})]
-            unpublish(os.path.join(self.config.paths.shared, "reports"), names)
+            folder = os.path.join(self.config.paths.shared, "reports")
+            unpublish(folder, names, owners=self.config.daemon.record_uids)
         self.store.forget_runs(map(key_of, runs))
         return len(runs)
 

@@ -28,15 +28,15 @@ def before(wiring: Wiring, layout: Layout) -> list[str]:
     return told
 
 
-def lines(wiring: Wiring, config: SlurmConfig) -> list[str]:
+def lines(wiring: Wiring, config: SlurmConfig, layout: Layout) -> list[str]:
     """The lines, which daemons, how to see that it works, how to undo it."""
     if not wiring.lines:
-        return ["slurm.conf names all hooks already: nothing to add."]
+        return ["slurm.conf names all hooks already: nothing to add.", "", *_undo_what_is_there(wiring, config, layout)]
     where = "on the controller alone (nodes get it from slurmctld)" if config.configless else "on all hosts the same"
     told = [f"Lines for {config.path}, {where}:"]
     for line in wiring.lines:
         told += [f"    {text}" for text in (*_place(line), str(line))]
-    return [*told, "", *_take_effect(wiring), "", *_see_and_undo(wiring)]
+    return [*told, "", *_take_effect(wiring), "", *_see(layout), "", *_undo(wiring, config, layout)]
 
 
 def _place(line: Line) -> list[str]:
@@ -52,14 +52,35 @@ def _take_effect(wiring: Wiring) -> list[str]:
     return [f"Then: restart {' and '.join(wiring.restart)} (running jobs go on), and scontrol reconfigure"]
 
 
-def _see_and_undo(wiring: Wiring) -> list[str]:
-    back = [f"    {line.key}={line.replaces}" for line in wiring.lines if line.replaces]
+def _see(layout: Layout) -> list[str]:
+    again = f"./install.sh --check{layout.as_options()}"
     return [
-        "To see that it works: ./install.sh --check again (nothing to add), then sbatch --wrap true as a user:",
+        f"To see that it works: {again} again (nothing to add), then sbatch --wrap true as a user:",
         "    sinfo -R stays empty, and the spool of the job's node has a folder of it.",
-        "",
-        f"To undo it: take these lines out{', put back' if back else ''}",
-        *back,
-        f"    and {'restart slurmctld' if wiring.restart else 'scontrol reconfigure'}. Then, and not before,",
-        "    take away links and files (./install.sh --uninstall): a missing Prolog or Epilog drains its node.",
+    ]
+
+
+_UNDO = "To undo it, lines first and files last (a missing Prolog or Epilog drains its node):"
+
+
+def _undo(wiring: Wiring, config: SlurmConfig, layout: Layout) -> list[str]:
+    back = [f"        {line.key}={line.replaces}" for line in wiring.lines if line.replaces]
+    out = f"    in {config.path}: take these lines out{', put back' if back else ''}"
+    return [_UNDO, out, *back, *_then_files(wiring, layout)]
+
+
+def _undo_what_is_there(wiring: Wiring, config: SlurmConfig, layout: Layout) -> list[str]:
+    back = f"put back yours ({layout.capture_conf} names those that ours start)"
+    return [_UNDO, f"    in {config.path}: take out what names our hooks, {back}", *_then_files(wiring, layout)]
+
+
+def _then_files(wiring: Wiring, layout: Layout) -> list[str]:
+    """Always both: before 24.11 slurmctld keeps an EpilogSlurmctld, and each slurmd keeps its lines whatever slurmctld
+    was told."""
+    links = [f"    on every node: rm -f {shlex.quote(link.path)}" for link in wiring.links]
+    return [
+        "    restart slurmctld, then scontrol reconfigure: each slurmd keeps the lines until that",
+        *links,
+        "    srun -w NODE true on each node, as a user: the spool there gets no new folder",
+        f"    on every host: ./install.sh --uninstall{layout.as_options()} --slurmd-reconfigured",
     ]

@@ -118,7 +118,7 @@ def _judge(
     _say("Worth a look", _by_node({name: doubts(one, wanted) for name, one in reached.answers.items()}, slurm))
     _say("Know that", [*wiring.remarks, *_other_controllers(config), *_left_out(options)])
     whole = slurm.folded(reached.answers) if proven else ""
-    told = advice.lines(wiring, config) if proven else _not_yet(advice.before(wiring, options.layout))
+    told = advice.lines(wiring, config, options.layout) if proven else _not_yet(advice.before(wiring, options.layout))
     print(
         "\n".join(map(advice.plain, [*([f"Proven on this controller and on {whole}.", ""] if proven else []), *told]))
     )

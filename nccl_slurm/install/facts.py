@@ -12,6 +12,7 @@ from typing import Sequence
 
 from nccl_slurm.errors import InputError, SlurmUnreachable
 from nccl_slurm.install.options import Options
+from nccl_slurm.install.settings import sh_value
 
 __all__ = ["Facts", "Python", "User", "ask_slurm", "find_slurm", "gather", "read_text", "value_in"]
 
@@ -36,7 +37,10 @@ class User:
 
 @dataclass(frozen=True)
 class Facts:
-    """``capture_conf`` and ``daemon_conf``: their text, None where absent. ``slurm_bin``: None where none was found."""
+    """``capture_conf`` and ``daemon_conf``: their text, None where absent. ``slurm_bin``: None where none was found.
+
+    ``ship_user``: as asked, else as capture.conf has it; None: root.
+    """
 
     python: Python
     capture_conf: str | None
@@ -50,11 +54,12 @@ def gather(options: Options) -> Facts:
     """Raises InputError with option and remedy."""
     layout = options.layout
     slurm_bin = find_slurm(options.slurm_bin)
+    capture_conf = read_text(layout.on_disk(layout.capture_conf))
     return Facts(
         python=_python(options),
-        capture_conf=read_text(layout.on_disk(layout.capture_conf)),
+        capture_conf=capture_conf,
         daemon_conf=read_text(layout.on_disk(layout.daemon_conf)),
-        ship_user=_user("--ship-user", options.ship_user) if options.ship_user else None,
+        ship_user=_user("--ship-user", options.ship_user) if options.ship_user else _shipping(capture_conf or ""),
         slurm_user=_slurm_user(options, slurm_bin) if options.mode == "controller" else None,
         slurm_bin=slurm_bin,
     )
@@ -115,6 +120,17 @@ def _user(option: str, name: str) -> User:
     except KeyError:
         raise InputError(f"{option} {name}: no such user here; make it, or give another") from None
     return User(entry.pw_name, entry.pw_uid, entry.pw_gid)
+
+
+def _shipping(capture_conf: str) -> User | None:
+    """A node need not know the user by name."""
+    uid = sh_value(capture_conf, "NCCL_SLURM_SHIP_UID") or "0"
+    if not uid.isdigit() or int(uid) == 0:
+        return None
+    try:
+        return _user("NCCL_SLURM_SHIP_UID", uid)
+    except InputError:
+        return User(uid, int(uid), int(uid))
 
 
 def _slurm_user(options: Options, slurm_bin: str | None) -> User:

@@ -24,6 +24,11 @@ class Layout:
     def on_disk(self, path: str) -> str:
         return self.root + path
 
+    def as_options(self) -> str:
+        """Those of install.sh that give these places, each with a blank before it; empty for the standard ones."""
+        of, standard = ("prefix", "hooks", "conf"), Layout()
+        return "".join(f" --{key} {getattr(self, key)}" for key in of if getattr(self, key) != getattr(standard, key))
+
     # Code
 
     @property

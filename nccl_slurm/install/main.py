@@ -78,49 +78,54 @@ def _perform(options: Options, applied: Applied) -> list[str]:
     known = facts.gather(options)
     if options.mode == "node":
         return _node(options, known, applied)
-    return _controller(options, known, applied)
+    _controller(options, known, applied)
+    return []
 
 
 def _node(options: Options, known: Facts, applied: Applied) -> list[str]:
     shared = plan.places(options, known).shared
     rows = patterns.for_node(options, known, shared)
     wanted = plan.node(options, known, _source(), rows)
-    _install("node", options, wanted, {}, applied)
+    _install("node", options, known, wanted, {}, applied)
     _start("node", options, applied)
     if rows is None and known.python.version < (3, 11):
         missing = f"{known.python.path} can't read the pattern rows, and none are compiled"
         remedy = (
             f"put what `nccl-slurm rules compile` prints into {options.layout.patterns_json}, or run this again once"
         )
-        return [*wanted.unheeded, f"{missing}: {remedy} --controller has left them in SHARED"]
-    return list(wanted.unheeded)
+        return [f"{missing}: {remedy} --controller has left them in SHARED"]
+    return []
 
 
-def _controller(options: Options, known: Facts, applied: Applied) -> list[str]:
+def _controller(options: Options, known: Facts, applied: Applied) -> None:
     layout = options.layout
     wanted = plan.controller(options, known, _source())
     venv = Venv(layout, known.python, options.wheels, options.mariadb)
     rows = _places_of_rows(options, known, wanted)
-    _install("controller", options, wanted, {layout.venv: "tree", **dict.fromkeys(rows, "file")}, applied)
+    _install("controller", options, known, wanted, {layout.venv: "tree", **dict.fromkeys(rows, "file")}, applied)
     if not venv.is_current():
         applied.note("make", "Python environment, by pip, in", layout.venv)
         if not options.dry_run:
             venv.make()
     _compile_patterns(options, rows, venv, applied)
     _start("controller", options, applied)
-    return list(wanted.unheeded)
 
 
-def _install(role: str, options: Options, wanted: Plan, extra: dict[str, str], applied: Applied) -> None:
+def _install(role: str, options: Options, known: Facts, wanted: Plan, extra: dict[str, str], applied: Applied) -> None:
     layout = options.layout
+    if wanted.unheeded:
+        raise InstallError("\n  ".join(["nothing was changed:", *wanted.unheeded]))
     places.check_spool(wanted.at.spool, layout.on_disk(wanted.at.spool), read_table())
+    places.check_events(wanted.at.events, layout.on_disk(wanted.at.events))
     if wanted.at.shared:
-        places.check_shared(wanted.at.shared, layout.on_disk(wanted.at.shared))
+        owners = (0, known.ship_user.uid) if known.ship_user else (0,)
+        places.check_shared(wanted.at.shared, layout.on_disk(wanted.at.shared), owners)
     if role == "controller" and wanted.at.shared and not network_file_system(wanted.at.shared, read_table()):
         applied.say(f"{wanted.at.shared} is on this host's own disk: right only where the nodes mount it from here")
     before = apply.record(role, wanted.entries, extra, layout, applied)
     apply.apply_entries(wanted.entries, layout, applied)
-    apply.drop_stale(role, before, {*extra, *(entry.path for entry in wanted.entries)}, layout, applied)
+    stay = {*extra, *(entry.path for entry in wanted.entries), f"{wanted.at.shared}/{patterns.SHARED_NAME}"}
+    apply.drop_stale(role, before, stay, layout, applied)  # rows in SHARED stay: nodes read them
 
 
 def _places_of_rows(options: Options, known: Facts, wanted: Plan) -> list[str]:

@@ -53,11 +53,14 @@ class Options:
     keep_data: bool
     discard_records: bool
     slurm_is_gone: bool
+    slurmd_reconfigured: bool
 
 
 def parse(arguments: Sequence[str]) -> Options:
     """Raises InputError with option and remedy; wrong usage and --help end the process as argparse does (2, 0)."""
     chosen = _parser().parse_args(arguments)
+    if chosen.controller and not chosen.uninstall and not chosen.slurm_conf:
+        chosen.slurm_conf = os.environ.get("SLURM_CONF") or None  # Slurm's commands go by it, so the daemon's must too
     for name in _FOLDERS:
         _check_path(name, chosen)
     for name in ("slurm_user", "ship_user"):
@@ -90,6 +93,7 @@ def _options(chosen: argparse.Namespace, roles: tuple[str, ...]) -> Options:
         keep_data=chosen.keep_data,
         discard_records=chosen.discard_records,
         slurm_is_gone=chosen.slurm_is_gone,
+        slurmd_reconfigured=chosen.slurmd_reconfigured,
     )
 
 
@@ -129,6 +133,7 @@ _MEANT_FOR = {
     "keep_data": ("uninstall",),
     "discard_records": ("uninstall",),
     "slurm_is_gone": ("uninstall",),
+    "slurmd_reconfigured": ("uninstall",),
 }
 
 
@@ -181,7 +186,7 @@ def _add_host(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--slurm-user", help="SlurmUser, where Slurm does not answer")
     group.add_argument("--ship-user", help="owner of the folders in SHARED where root is squashed there")
     group.add_argument("--slurm-bin", help="folder of Slurm's commands")
-    group.add_argument("--slurm-conf", help="slurm.conf, where it is not in Slurm's own place")
+    group.add_argument("--slurm-conf", help="slurm.conf, where it is not in Slurm's own place (SLURM_CONF)")
     group.add_argument("--no-start", action="store_true", help="install the units; enable and start nothing")
 
 
@@ -192,4 +197,9 @@ def _add_removal(group: argparse._ArgumentGroup) -> None:
         "--slurm-is-gone",
         action="store_true",
         help="Slurm can't be asked and never runs the hooks here again: a node whose epilog is missing gets drained",
+    )
+    group.add_argument(
+        "--slurmd-reconfigured",
+        action="store_true",
+        help="`scontrol reconfigure` reached the slurmd here after our lines were out; asked for where nothing tells",
     )

@@ -31,7 +31,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Plan:
-    """``unheeded``: options that a configuration file that stays says otherwise, one line each."""
+    """``unheeded``: what is asked for and a configuration file that stays says otherwise, one line each."""
 
     entries: tuple[Entry, ...]
     at: Places
@@ -99,7 +99,7 @@ def controller(options: Options, facts: Facts, source: Source) -> Plan:
         _file(layout.completion, _text(source, "completion/nccl-slurm.bash")),
         Entry(layout.command, "link", content=f"{layout.venv}/bin/nccl-slurm".encode()),
     ]
-    unheeded = [*_unheeded_sh(layout, facts, values), *_unheeded_toml(layout, facts, daemon)]
+    unheeded = [*_unheeded_sh(layout, facts, values), *_unheeded_toml(options, facts, source, daemon)]
     return Plan(with_parents(entries), at, tuple(unheeded))
 
 
@@ -265,12 +265,27 @@ def _unheeded_sh(layout: Layout, facts: Facts, values: Mapping[str, str]) -> lis
     return found
 
 
-def _unheeded_toml(layout: Layout, facts: Facts, values: Mapping[str, str]) -> list[str]:
-    text = facts.daemon_conf
+def _unheeded_toml(options: Options, facts: Facts, source: Source, values: Mapping[str, str]) -> list[str]:
+    """Slurm's places only where they were asked for: what the file says may be as good as what was found here."""
+    text, shipped = facts.daemon_conf, _text(source, "nccl-slurm.toml")
     if text is None:
         return []
+    asked = {"paths.shared": True, "paths.events": True}
+    asked.update({"slurm.bin": bool(options.slurm_bin), "slurm.conf": bool(options.slurm_conf)})
+    now = {name: settings.toml_value(text, name) or settings.toml_value(shipped, name) or "" for name in values}
+    wrong = [name for name, is_asked in asked.items() if is_asked and _path_in(now[name]) != _path_in(values[name])]
+    wrong = [name for name in wrong if values[name] != '""']
+    wrong += (
+        [] if _numbers(values["daemon.record_uids"]) <= _numbers(now["daemon.record_uids"]) else ["daemon.record_uids"]
+    )
     return [
-        f"{layout.daemon_conf} stays as it is: set {name} = {values[name]} there yourself"
-        for name in ("paths.shared", "paths.events")
-        if settings.toml_value(text, name) != values[name] and values[name] != '""'
+        f"{options.layout.daemon_conf} stays as it is: set {name} = {values[name]} there yourself" for name in wrong
     ]
+
+
+def _path_in(toml: str) -> str:
+    return toml.strip("\"'").rstrip("/")
+
+
+def _numbers(toml: str) -> set[str]:
+    return set(re.findall(r"\d+", toml))

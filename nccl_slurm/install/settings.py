@@ -15,8 +15,8 @@ __all__ = ["UNTOLD", "fill_sh", "fill_toml", "sh_keys", "sh_value", "toml_keys",
 UNTOLD = "$"
 
 _SH = re.compile(r"^(#?)(NCCL_SLURM_[A-Z_]+)=(.*)$")
-_TOML = re.compile(r'^(#?)([a-z_]+)( *= *)("[^"]*"|\[[^\]]*\]|[^\s#]+)(.*)$')
-_SECTION = re.compile(r"^\[([a-z_.]+)\]")
+_TOML = re.compile(r'^\s*(#?)([a-z_]+)( *= *)("[^"]*"|\x27[^\x27]*\x27|\[[^\]]*\]|[^\s#]+)(.*)$')
+_SECTION = re.compile(r"^\s*\[([a-z_.]+)\]")
 
 
 def fill_sh(template: str, values: Mapping[str, str]) -> str:

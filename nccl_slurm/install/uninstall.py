@@ -6,30 +6,22 @@ import glob
 import os
 import re
 from dataclasses import replace
-from typing import Iterator
+from typing import Iterator, Mapping, Sequence
 
 from nccl_slurm.capture import spool
 from nccl_slurm.errors import InstallError, SlurmUnreachable
-from nccl_slurm.install import disk, manifest, settings, units
+from nccl_slurm.install import disk, manifest, settings, slurmd, units
 from nccl_slurm.install.apply import Applied, systemctl, systemd_runs
 from nccl_slurm.install.facts import ask_slurm, find_slurm, read_text, value_in
 from nccl_slurm.install.layout import Layout
 from nccl_slurm.install.mounts import network_file_system, read_table
 from nccl_slurm.install.options import Options
+from nccl_slurm.install.slurmd import Slurmd
 from nccl_slurm.install.wiring import ours_in
 
 __all__ = ["config_texts", "still_named", "undelivered", "uninstall"]
 
 ROLES = ("node", "controller")
-#: Where slurm.conf may lie when nobody says; the last two are caches of configless nodes.
-_PLACES = (
-    "/etc/slurm/slurm.conf",
-    "/etc/slurm-llnl/slurm.conf",
-    "/opt/slurm/etc/slurm.conf",
-    "/usr/local/etc/slurm.conf",
-    "/run/slurm/conf/slurm.conf",
-    "/var/spool/slurmd/conf-cache/slurm.conf",
-)
 _INCLUDE = re.compile(r"^\s*include\s*=?\s*(\S+)", re.IGNORECASE | re.MULTILINE)
 _MAX_FILES = 100
 
@@ -59,7 +51,8 @@ def _refuse(options: Options, roles: list[str], applied: Applied) -> None:
     records = [] if kept else [f"not handed over: {one}" for one in undelivered(options.layout, roles)]
     if named:
         named.append(
-            "take such lines out and `scontrol reconfigure` first: Slurm drains a node whose epilog is missing"
+            "take such lines out, restart slurmctld, then `scontrol reconfigure` (for each slurmd): Slurm drains a node"
+            " whose epilog is missing"
         )
     if records:
         records.append("nccl-slurm-node sweep hands over, the daemon stores; or give --discard-records or --keep-data")
@@ -71,7 +64,7 @@ def _refuse(options: Options, roles: list[str], applied: Applied) -> None:
 
 
 def still_named(options: Options, applied: Applied) -> Iterator[str]:
-    """One line a place: a configuration line of ours and where it stands, or why Slurm can't be asked."""
+    """One line a place: a configuration line of ours and where it stands, or why it can't be told."""
     try:
         config = ask_slurm(find_slurm(options.slurm_bin), options.slurm_conf)
     except SlurmUnreachable as error:
@@ -80,20 +73,42 @@ def still_named(options: Options, applied: Applied) -> Iterator[str]:
             yield f"{error}; where Slurm never runs the hooks here again, --slurm-is-gone says so"
     for line in ours_in(config, options.layout):
         yield f"scontrol show config: {line}"
-    for path, text in config_texts(config, options.slurm_conf, options.layout):
+    texts = {one: dict(_with_includes(one.files(), config)) for one in slurmd.running()}
+    in_use = list(dict.fromkeys(path for each in texts.values() for path in each))
+    for path, text in config_texts(config, [*in_use, options.slurm_conf or ""], options.layout):
         for line in ours_in(text, options.layout):
-            if options.slurm_is_gone and not config:
+            if options.slurm_is_gone and not config and path not in in_use:
                 applied.say(f"{path}: {line} (left there: --slurm-is-gone)")
             else:
                 yield f"{path}: {line}"
+    if not options.slurmd_reconfigured and not (options.slurm_is_gone and not config):
+        yield from _unread(texts, any(map(os.path.isfile, _caches(config, options.layout))))
 
 
-def config_texts(config: str, given: str | None, layout: Layout) -> Iterator[tuple[str, str]]:
+def _unread(texts: Mapping[Slurmd, Mapping[str, str]], cached: bool) -> Iterator[str]:
+    """``texts``: those that each slurmd of this host has read, by path."""
+    for one, each in texts.items():
+        why = slurmd.unread(one, each, cached)
+        if why:
+            yield f"{why}; `scontrol reconfigure` on the controller, then --slurmd-reconfigured says that it was done"
+
+
+def config_texts(config: str, given: Sequence[str], layout: Layout) -> Iterator[tuple[str, str]]:
     """slurm.conf of this host, with all that it includes, and the configless cache; those that can be read."""
-    todo = [path for path in (given, os.environ.get("SLURM_CONF"), value_in(config, "SLURM_CONF")) if path]
+    todo = [path for path in (*given, os.environ.get("SLURM_CONF"), value_in(config, "SLURM_CONF")) if path]
+    todo += [layout.on_disk(path) for path in slurmd.PLACES]
+    return _with_includes([*todo, *_caches(config, layout)], config)
+
+
+def _caches(config: str, layout: Layout) -> list[str]:
+    """Of configless slurmds."""
     spool_folder = re.sub("%[a-z]", "*", value_in(config, "SlurmdSpoolDir"))
-    todo += [layout.on_disk(path) for path in _PLACES]
-    todo += glob.glob(f"{spool_folder}/conf-cache/slurm.conf") if spool_folder else []
+    found = glob.glob(f"{spool_folder}/conf-cache/slurm.conf") if spool_folder else []
+    return [*found, *(layout.on_disk(path) for path in slurmd.CACHES)]
+
+
+def _with_includes(paths: Sequence[str], config: str) -> Iterator[tuple[str, str]]:
+    todo: list[str] = list(paths)
     seen: set[str] = set()
     while todo and len(seen) < _MAX_FILES:
         path = todo.pop(0)

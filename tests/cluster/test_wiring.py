@@ -7,13 +7,16 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from nccl_slurm.install import check
+from nccl_slurm.install.apply import Applied
 from nccl_slurm.install.layout import Layout
+from nccl_slurm.install.options import parse
+from nccl_slurm.install.uninstall import still_named
 from nccl_slurm.install.wiring import ours_in
 from tests.cluster.conftest import scratch_slot
 from tests.cluster.harness import CHECKOUT, Cluster
@@ -164,8 +167,8 @@ def edit(conf: Path, lines: list[str]) -> None:
     conf.write_text(text)
 
 
-def wire(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    """At most two rounds: what has to be there first, then the lines."""
+def wire(site: Site, capsys: pytest.CaptureFixture[str]) -> str:
+    """At most two rounds: what has to be there first, then the lines. Returns what the last one printed."""
     status, told = checked(site, capsys)
     if status == 1:
         assert "\nLines for " not in told
@@ -173,6 +176,56 @@ def wire(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
         status, told = checked(site, capsys)
     assert status == 0, told
     follow(site, told)
+    return told
+
+
+def take_away(site: Site, told: str) -> None:
+    """The printed undo to the letter, then our files are gone: no node may notice."""
+    head = "To undo it, lines first and files last (a missing Prolog or Epilog drains its node):\n"
+    text = site.cluster.conf.read_text()
+    for line in told.partition(head)[2].splitlines():
+        command = line.strip()
+        if command.endswith(("take these lines out", "take these lines out, put back")):
+            assert command.startswith(f"in {site.cluster.conf}: ")
+            ours = told.partition("Lines for ")[2].partition("\n\n")[0].splitlines()[1:]
+            out = [one.strip() for one in ours if not one.strip().startswith("#")]
+            text = "".join(f"{one}\n" for one in text.splitlines() if one not in out)
+        elif line.startswith("        "):
+            text += command + "\n"
+        elif command.startswith("restart slurmctld, then scontrol reconfigure"):
+            site.cluster.conf.write_text(text)
+            site.restart()
+        elif command.startswith("on every node: "):
+            subprocess.run(["sh", "-e", "-c", command.partition(": ")[2]], check=True)
+        elif command.startswith("srun -w NODE true on each node"):
+            no_hook_runs(site)
+        else:
+            assert command.startswith("on every host: ./install.sh --uninstall ") and "--slurmd-reconfigured" in command
+    remove_files(site)
+
+
+def no_hook_runs(site: Site) -> None:
+    before = set(site.cluster.spool.glob("*/*.*"))
+    for node in site.cluster.nodes:
+        site.cluster.slurm("srun", "-w", node, "true", user="alice")
+    site.cluster.wait_idle(60)
+    assert set(site.cluster.spool.glob("*/*.*")) == before
+
+
+def remove_files(site: Site) -> None:
+    """As --uninstall does when it finds no reason not to (tests/cluster/test_installed.py runs it)."""
+    options = parse(["--uninstall", "--slurm-conf", str(site.cluster.conf), "--slurmd-reconfigured"])
+    assert list(still_named(replace(options, layout=site.layout), Applied(False, print))) == []
+    hooks = Path(site.layout.hooks)
+    aside = hooks.with_name("aside")
+    hooks.rename(aside)
+    try:
+        for node in site.cluster.nodes:
+            site.cluster.slurm("srun", "-w", node, "true", user="alice")
+        site.cluster.wait_idle(60)
+        assert site.cluster.slurm("sinfo", "-R", "-h", "-o", "%E").stdout == ""
+    finally:
+        aside.rename(hooks)
 
 
 def both_run(site: Site, before: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,12 +250,13 @@ def test_a_site_without_hooks(site: Site, capsys: pytest.CaptureFixture[str]) ->
     site.configure()
     site.restart()
     before, _ = site.job()
-    wire(site, capsys)
+    wired = wire(site, capsys)
     both_run(site, before, capsys)
     status, told = checked(site, capsys, "--nodes", "n2")
     assert status == 0 and "Proven on this controller and on n2.\n" in told
     flags = "Alloc" in site.cluster.slurm("scontrol", "show", "config").stdout
     assert flags and "gres/gpu" in site.cluster.slurm("scontrol", "show", "config").stdout
+    take_away(site, wired)
 
 
 def test_a_site_with_one_prolog_and_one_epilog(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,7 +267,7 @@ def test_a_site_with_one_prolog_and_one_epilog(site: Site, capsys: pytest.Captur
     site.restart(*lines)
     before, _ = site.job()
     assert sorted(site.ran(before).values()) == [["prolog", "epilog"]] * 2
-    wire(site, capsys)
+    wired = wire(site, capsys)
     both_run(site, before, capsys)
     site.cluster.wait_idle(60)
     fails.touch()
@@ -222,6 +276,7 @@ def test_a_site_with_one_prolog_and_one_epilog(site: Site, capsys: pytest.Captur
     assert wait_until(lambda: drained in site.cluster.slurm("sinfo", "-R", "-h", "-o", "%E").stdout, 30)
     fails.unlink()
     site.cluster.heal()
+    take_away(site, wired)
 
 
 def test_a_site_with_folders(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,8 +288,9 @@ def test_a_site_with_folders(site: Site, capsys: pytest.CaptureFixture[str]) -> 
     site.restart(*lines)
     before, _ = site.job()
     assert sorted(site.ran(before).values()) == [["a-check", "Zfs", "10-first"] * 2] * 2
-    wire(site, capsys)
+    wired = wire(site, capsys)
     both_run(site, before, capsys)
+    take_away(site, wired)
 
 
 def test_a_site_with_a_task_prolog(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,12 +298,13 @@ def test_a_site_with_a_task_prolog(site: Site, capsys: pytest.CaptureFixture[str
     path = site.script("tasks", "echo export SITE=kept; echo print from the site; exit ${FAILS:-0}")
     site.restart(f"TaskProlog={path}", "PrologFlags=Alloc")
     before, _ = site.job()
-    wire(site, capsys)
+    wired = wire(site, capsys)
     both_run(site, before, capsys)
     told = site.cluster.slurm("srun", "sh", "-c", "echo $SITE", user="alice").stdout
     assert told.splitlines() == ["from the site", "kept"]
     failed = site.cluster.slurm("srun", "--export=ALL,FAILS=3", "true", user="alice", check=False)
     assert failed.returncode != 0
+    take_away(site, wired)
 
 
 def test_a_site_with_an_epilog_slurmctld(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -256,13 +313,14 @@ def test_a_site_with_an_epilog_slurmctld(site: Site, capsys: pytest.CaptureFixtu
     site.restart(f"EpilogSlurmctld={path}", "PrologFlags=Alloc")
     before, _ = site.job()
     assert wait_until(lambda: site.ran(before) == {"controller": ["controller"]}, 20)
-    wire(site, capsys)
+    wired = wire(site, capsys)
     job, _ = site.job()
     assert wait_until(lambda: site.ran(job) == {"controller": ["controller"]}, 20)
     both_run(site, before, capsys)
     log = (site.cluster.log / "slurmctld.log").read_text()
     for each in (before, job):
         assert re.search(rf"JobId={each} .*exit status 3:0", log), log[-2000:]
+    take_away(site, wired)
 
 
 def hide(site: Site, node: str, path: str) -> None:

@@ -109,6 +109,17 @@ def test_foreign_owner_is_refused(shared: Path) -> None:
     assert (shared / "quarantine" / NAME).exists() and box.pending() == []
 
 
+def test_what_is_wrong_with_the_folder_is_named(shared: Path) -> None:
+    """Each of the two has a remedy of its own."""
+    (shared / "new").chmod(0o720)
+    with pytest.raises(InputError, match=r"others may write here \(mode 0720\); chmod 0700"):
+        inbox(shared).pending()
+    (shared / "new").chmod(0o700)
+    os.chown(shared / "new", 7002, -1)
+    with pytest.raises(InputError, match=r"belongs to uid 7002; chown it to root, or add 7002 to daemon\.record_uids"):
+        inbox(shared).pending()
+
+
 @pytest.mark.parametrize("kind", ["symlink", "hard link", "fifo", "folder"])
 def test_only_plain_files(shared: Path, tmp_path: Path, kind: str) -> None:
     target = tmp_path / "target"

@@ -61,4 +61,4 @@ def test_a_spool_on_one_is_refused() -> None:
 def test_a_shared_folder_that_users_may_write_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     with pytest.raises(InputError, match="users may write there"):
-        places.check_shared("/fsx", str(tmp_path))
+        places.check_shared("/fsx", str(tmp_path), (0,))

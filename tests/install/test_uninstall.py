@@ -42,7 +42,7 @@ def test_a_line_in_force_holds_it_back(node: Installer, tmp_path: Path) -> None:
 
 def test_other_hooks_are_no_reason(node: Installer, tmp_path: Path) -> None:
     slurm = scontrol(tmp_path / "bin", "Epilog = /etc/slurm/epilog.sh\nProlog = (null)\n")
-    node("--uninstall", "--slurm-bin", str(slurm))
+    node("--uninstall", "--slurm-bin", str(slurm), "--slurmd-reconfigured")
     assert not node.at("/opt").exists()
 
 
@@ -116,6 +116,6 @@ def test_included_files_are_read(tmp_path: Path) -> None:
     main, extra = tmp_path / "slurm.conf", tmp_path / "hooks-lab.conf"
     main.write_text("Include hooks-%c.conf\ninclude nowhere.conf\nInclude slurm.conf\n")
     extra.write_text(EPILOG + "\n")
-    texts = dict(config_texts("ClusterName = lab\n", str(main), Layout(root=str(tmp_path))))
+    texts = dict(config_texts("ClusterName = lab\n", [str(main)], Layout(root=str(tmp_path))))
     assert texts[str(extra)] == EPILOG + "\n"
     assert len([path for path in texts if path.startswith(str(tmp_path))]) == 2

@@ -55,7 +55,7 @@ def wired(release: str, site: Mapping[str, str | list[str]], *files: tuple[str, 
 
 def shown(wiring: Wiring) -> list[str]:
     """Lines with where they go, as the admin reads them."""
-    told = lines(wiring, SlurmConfig())
+    told = lines(wiring, SlurmConfig(), OURS)
     head = next((index for index, line in enumerate(told) if line.startswith("Lines for ")), None)
     return [] if head is None else [line.strip() for line in told[head + 1 : told.index("", head)]]
 
@@ -80,7 +80,9 @@ def test_a_site_without_hooks(release: str) -> None:
 def test_a_site_that_has_them_all(release: str) -> None:
     wiring = wired(release, ALL_THERE)
     assert wiring == Wiring(remarks=wiring.remarks)
-    assert lines(wiring, SlurmConfig()) == ["slurm.conf names all hooks already: nothing to add."]
+    told = lines(wiring, SlurmConfig(), OURS)
+    assert told[0] == "slurm.conf names all hooks already: nothing to add."
+    assert "    restart slurmctld, then scontrol reconfigure: each slurmd keeps the lines until that" in told
 
 
 @pytest.mark.parametrize("release", OLD)
@@ -263,12 +265,29 @@ def test_without_slurmdbd_accounting_is_left_alone() -> None:
 )
 def test_which_daemons_have_to_know(restart: tuple[str, ...], told: str) -> None:
     wiring = Wiring(lines=wired("22.05.8", {}).lines, restart=restart)
-    assert told in lines(wiring, SlurmConfig())
+    assert told in lines(wiring, SlurmConfig(), OURS)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("site", [{}, {"Epilog": "/etc/slurm/epilog.sh"}, {"EpilogSlurmctld": "/etc/slurm/end.sh"}])
+def test_the_undo_always_reaches_each_slurmd_before_files_go(release: str, site: dict[str, str]) -> None:
+    layout = Layout("/a", "/b", "/c")
+    wiring = wired(release, site)
+    told = lines(wiring, SlurmConfig(), layout)
+    undo = told[next(number for number, line in enumerate(told) if line.startswith("To undo it")) :]
+    restart = undo.index("    restart slurmctld, then scontrol reconfigure: each slurmd keeps the lines until that")
+    last = "    on every host: ./install.sh --uninstall --prefix /a --hooks /b --conf /c --slurmd-reconfigured"
+    assert undo[-1] == last and restart < len(undo) - 1
+    replaced = [f"        {line.key}={line.replaces}" for line in wiring.lines if line.replaces]
+    assert [line for line in replaced if line not in undo[:restart]] == []
+    assert len(replaced) == (0 if not site or ("Epilog" in site and release not in OLD) else 1)
 
 
 def test_configless_nodes_get_their_lines_from_the_controller() -> None:
     config = parse_config(config_text("24.11.5", {"SlurmctldParameters": "enable_configless,idle_on_node_suspend"}))
-    assert lines(wired("24.11.5", {}), config)[0].startswith("Lines for /etc/slurm/slurm.conf, on the controller alone")
+    assert lines(wired("24.11.5", {}), config, OURS)[0].startswith(
+        "Lines for /etc/slurm/slurm.conf, on the controller alone"
+    )
 
 
 def test_what_a_config_says_besides_hooks() -> None:
