@@ -14,7 +14,7 @@ from typing import Any, Iterator
 from nccl_slurm.errors import InputError
 from nccl_slurm.parse.redact import redacted
 
-__all__ = ["Known", "Run", "lock", "open_run", "runs", "write_whole"]
+__all__ = ["Known", "Run", "lock", "open_run", "remains", "runs", "write_whole"]
 
 _NAME = re.compile(r"([0-9]{1,18})\.([0-9]{1,12})\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z")
@@ -142,6 +142,21 @@ def runs(spool: str) -> list[Run]:
         except InputError:
             continue
     return sorted(found, key=lambda run: (run.seconds, run.job_id))
+
+
+def remains(spool: str, age_s: float) -> list[str]:
+    """Paths of run folders without ``root/``, which no prolog is just making: what is left of a removal."""
+    try:
+        with os.scandir(spool) as names:
+            return [one.path for one in names if _NAME.match(one.name) and _is_remains(one, age_s)]
+    except OSError:
+        return []
+
+
+def _is_remains(one: os.DirEntry[str], age_s: float) -> bool:
+    if not one.is_dir(follow_symlinks=False) or os.path.isdir(os.path.join(one.path, "root")):
+        return False
+    return abs(time.time() - one.stat(follow_symlinks=False).st_mtime) > age_s
 
 
 def _read_known(path: str, seconds: int | None) -> Known | None:

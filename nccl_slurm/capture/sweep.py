@@ -15,6 +15,8 @@ __all__ = ["close_orphans", "sweep"]
 _WORKER_GRACE_S = 60.0
 #: Of one removal: millions of names take minutes.
 _LIMIT_S = 300.0
+#: A run folder gets its root/ within a second, or its prolog was killed.
+_PROLOG_S = 3600.0
 #: Free space that runs to come need: ranks' logs and dumps are some tens of MB a run, a record is 4 MiB at most.
 _FREE_SHARE, _FREE_MIN, _FREE_MAX = 0.1, 64e6, 4e9
 
@@ -90,27 +92,30 @@ def _remove_old(conf: Conf) -> list[str]:
     """As far in the future counts as old too: the clock was wrong then, and may have been so by years."""
     now, limit = time.time(), conf.retain_hours * 3600.0
     gone = [run for run in spool.runs(conf.spool) if run.delivered is not None and abs(now - run.delivered) > limit]
-    return [problem for run in gone for problem in removal.remove(run.path, _LIMIT_S)]
+    paths = [*(run.path for run in gone), *spool.remains(conf.spool, _PROLOG_S)]
+    return [problem for path in paths for problem in removal.remove(path, _LIMIT_S)]
 
 
 def _shrink(conf: Conf) -> list[str]:
     """Over the limit, or the disk nearly full: oldest delivered runs go; then users' files of closed runs whose record
     is written and waits.
 
-    A record that was not delivered is never removed: it is the only copy.
+    A record that was not delivered is never removed: it is the only copy. What a user keeps from being removed is not
+    counted: others' runs would go for it, each time.
     """
     limit = conf.spool_max_mb * 1e6
     problems: list[str] = []
     found = spool.runs(conf.spool)
-    total = _size(conf.spool)
+    kept = [run.path for run in found if removal.mount_below(run.path)] + spool.remains(conf.spool, _PROLOG_S)
+    total = _size(conf.spool) - sum(map(_size, kept))
+    found = [run for run in found if run.path not in kept]
     delivered = [run for run in found if run.delivered is not None]
     written = [run for run in found if run.delivered is None and run.closed_by and run.read_json("record.json")]
     for path in [run.path for run in delivered] + [run.user for run in written]:
         if total <= limit and not _nearly_full(conf.spool):
             return problems
-        before = _size(path)
+        total -= _size(path)
         problems += removal.remove(path, _LIMIT_S)
-        total -= before - _size(path)
     if total > limit:
         problems.append(f"{conf.spool}: {total / 1e6:.0f} MB of open or undelivered runs; more than SPOOL_MAX_MB")
     if _nearly_full(conf.spool):
