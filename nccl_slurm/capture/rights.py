@@ -10,6 +10,9 @@ from nccl_slurm.errors import InputError
 
 __all__ = ["become", "limit_resources"]
 
+#: linux/prctl.h
+_DUMPABLE, _NO_NEW_PRIVS = 4, 38
+
 
 def become(uid: int, gid: int, user: str | None = None) -> None:
     """This process gets the user's rights, with no way back. Raises InputError.
@@ -28,6 +31,23 @@ def become(uid: int, gid: int, user: str | None = None) -> None:
     os.setresuid(uid, uid, uid)
     if os.getresuid() != (uid, uid, uid) or _is_root_again():
         raise InputError(f"could not take the rights of uid {uid}")
+    _shut()
+
+
+def _shut() -> None:
+    """No program that this process runs gets more rights; no process of the user may trace it or look into it.
+
+    setresuid(2) sets the second as fs.suid_dumpable says, which a site may have changed, so it is said again after it.
+    Where ctypes is missing (a slim Python) or may make no code page (MemoryDenyWriteExecute) the system's way stays.
+    """
+    try:
+        import ctypes
+
+        libc = ctypes.CDLL(None)
+        libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
+        libc.prctl(_DUMPABLE, 0, 0, 0, 0)
+    except (ImportError, OSError, AttributeError, MemoryError):
+        pass
 
 
 def _groups(user: str | None, uid: int, gid: int) -> list[int]:
@@ -50,7 +70,8 @@ def _is_root_again() -> bool:
 
 
 def limit_resources(cpu_s: int, memory_bytes: int) -> None:
-    """No core file, no file written, and an end to CPU time and memory."""
+    """No core file, no file written, an end to CPU time and memory, and the first to go where the machine has none."""
+    _first_to_go()
     for which, value in (
         (resource.RLIMIT_CPU, cpu_s),
         (resource.RLIMIT_AS, memory_bytes),
@@ -62,3 +83,12 @@ def limit_resources(cpu_s: int, memory_bytes: int) -> None:
         if hard != resource.RLIM_INFINITY:
             value = min(value, hard)
         resource.setrlimit(which, (value, value))
+
+
+def _first_to_go() -> None:
+    """Before root is given away: /proc/self is root's after it."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:
+        pass

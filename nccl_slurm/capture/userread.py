@@ -26,7 +26,8 @@ from nccl_slurm.parse.patterns import Rows
 
 __all__ = ["Request", "answer", "answers"]
 
-_MEMORY_BYTES = 3 << 30
+#: The largest dump that is read takes 300 MB at its worst. Four readers and the daemon fit in its unit's MemoryMax.
+_MEMORY_BYTES = 448 << 20
 #: What is handed back at most; the record has room for little more.
 OUTPUT_BYTES = 3 << 20
 _MAX_FILES = 5000

@@ -9,12 +9,16 @@ from __future__ import annotations
 import io
 import json
 import pickle
-from typing import Any, ClassVar, Iterable, Mapping, NamedTuple
+from typing import Any, Callable, ClassVar, Iterable, Mapping, NamedTuple
 
 __all__ = ["SIZE_LIMIT", "Dump", "Group", "looks_like", "read"]
 
-#: A dump of 2,000 entries with stacks has 2 to 5 MB.
-SIZE_LIMIT = 32 << 20
+#: torch keeps 2,000 entries (TORCH_FR_BUFFER_SIZE) unless told otherwise: with 30 to 50 frames each these are 2 to 7 MB
+#: and 1.2 million steps of the unpickler.
+SIZE_LIMIT = 16 << 20
+#: A step of one byte makes an object of 70 to 100 bytes, so a file could ask for a hundred times its size.
+VALUES_LIMIT = 3_000_000
+_TOO_LARGE = "flight recorder dump too large to read"
 _RECENT = 32
 _GROUPS = 200
 _STATUS = (
@@ -64,6 +68,8 @@ def read(raw: bytes) -> Dump:
         return Dump(_text(value.get("version"), 40), groups[:_GROUPS], _world(config))
     except ValueError:
         raise
+    except MemoryError:
+        raise ValueError(_TOO_LARGE) from None
     except Exception as error:  # a hostile file can break the reader in any way; none may reach a user
         raise ValueError(f"flight recorder dump can't be read: {type(error).__name__}") from None
 
@@ -76,6 +82,16 @@ _PLAIN = (
 )
 
 
+def _counted(step: Callable[[Any], None]) -> Callable[[Any], None]:
+    def counted(self: _Unpickler) -> None:
+        self.steps += 1
+        if self.steps > VALUES_LIMIT:
+            raise ValueError(_TOO_LARGE)
+        step(self)
+
+    return counted
+
+
 class _Unpickler(pickle._Unpickler):
     """Plain values only: no classes, no calls, and dict keys that are text or numbers.
 
@@ -83,8 +99,10 @@ class _Unpickler(pickle._Unpickler):
     are refused since hashing nested shared ones takes exponential time.
     """
 
+    steps = 0
     dispatch: ClassVar[dict[int, Any]] = {
-        getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]] for name in _PLAIN.split()
+        getattr(pickle, name)[0]: _counted(pickle._Unpickler.dispatch[getattr(pickle, name)[0]])
+        for name in _PLAIN.split()
     }
 
     def find_class(self, module: str, name: str) -> Any:
@@ -104,12 +122,14 @@ class _Unpickler(pickle._Unpickler):
             raise ValueError("flight recorder dump has keys that are no text")
         target.update(zip(items[::2], items[1::2]))
 
-    dispatch[pickle.SETITEM[0]] = _load_setitem
-    dispatch[pickle.SETITEMS[0]] = _load_setitems
+    dispatch[pickle.SETITEM[0]] = _counted(_load_setitem)
+    dispatch[pickle.SETITEMS[0]] = _counted(_load_setitems)
 
 
 def _load(raw: bytes) -> Any:
     if raw.lstrip()[:1] == b"{":
+        if sum(raw.count(sign) for sign in (b",", b"[", b"{")) > VALUES_LIMIT:
+            raise ValueError(_TOO_LARGE)
         return json.loads(raw.decode("utf-8", "replace"), parse_int=lambda digits: int(digits[:19]))
     return _Unpickler(io.BytesIO(raw), encoding="utf-8", errors="replace").load()
 

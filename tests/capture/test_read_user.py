@@ -16,9 +16,11 @@ import pytest
 
 from nccl_slurm.capture import rights
 from nccl_slurm.errors import InputError
+from nccl_slurm.parse.flight_recorder import SIZE_LIMIT
 
 MAIN = Path(__file__).resolve().parents[2] / "nccl_slurm" / "capture" / "main.py"
 OTHER = 65534
+TOO_LARGE = "flight recorder dump too large to read"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can take another user's rights")
 
 
@@ -88,6 +90,22 @@ def test_a_link_in_the_users_folder_reveals_nothing(home: Path) -> None:
     os.mkfifo(home / "user" / "nccl.n1.9.log")
     text = json.dumps(read_user(home / "user"))
     assert "secret words" not in text and "nccl.n1.9.log" in text
+
+
+@as_root
+def test_a_dump_that_asks_for_memory_is_a_gap_and_costs_little(home: Path) -> None:
+    bomb = home / "user" / "nccl_trace_rank_0"
+    bomb.write_bytes(b"\x80\x04}(\x8c\x07entries](" + b"}\x94" * ((SIZE_LIMIT >> 1) - 16) + b"eu.")
+    os.chown(bomb, OTHER, OTHER)
+    argv = [sys.executable, "-I", str(MAIN), "read-user", "--uid", str(OTHER), "--gid", str(OTHER), str(home / "user")]
+    with subprocess.Popen(argv, env={}, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        told = json.load(child.stdout)
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 0 and used.ru_maxrss < 400 << 10, used
+    assert [(gap["source"], gap["why"]) for gap in told["gaps"]] == [(bomb.name, f"can't be read: {TOO_LARGE}")]
+    assert [file["path"] for file in told["files"] if file["read"]] == ["nccl.n1.7.log"]
 
 
 def test_another_users_rights_need_root(home: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nccl_slurm.parse.flight_recorder import looks_like, read
+from nccl_slurm.parse.flight_recorder import SIZE_LIMIT, VALUES_LIMIT, looks_like, read
 from tests.parse.conftest import Read, one, source
 
 
@@ -147,6 +147,33 @@ def test_hostile_dumps_are_refused_or_empty(raw: bytes) -> None:
         assert "\n" not in str(error)
     assert time.process_time() - start < 5
     assert not os.path.exists("/tmp/owned-by-a-pickle")
+
+
+ENTRIES = b"\x80\x04}(\x8c\x07entries]("
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        ENTRIES + b"}" * VALUES_LIMIT + b"eu.",
+        ENTRIES + b"]\x94" * VALUES_LIMIT + b"eu.",
+        b"\x80\x04}(\x8c\x07entriesN" + b"\x85" * VALUES_LIMIT + b"u.",
+        b'{"pg_config":{},"entries":[' + b"{}," * VALUES_LIMIT + b"1]}",
+        b'{"pg_config":{},"entries":[' + b"[" * VALUES_LIMIT,
+    ],
+    ids=["dicts", "numbered", "tuples", "objects", "lists"],
+)
+def test_a_dump_of_too_many_values_is_refused(raw: bytes) -> None:
+    assert len(raw) < SIZE_LIMIT
+    with pytest.raises(ValueError, match="too large to read"):
+        read(raw)
+
+
+def test_a_dump_of_the_usual_size_is_far_from_too_large() -> None:
+    frames = [{"name": f"f{n}", "filename": f"/opt/torch/nn/{n}.py", "line": n} for n in range(30)]
+    raw = pickle.dumps(dump([entry(seq, "completed", frames=frames) for seq in range(2000)]), protocol=2)
+    assert read(raw).groups[0].counters["completed"] == 1999
+    assert len(raw) < SIZE_LIMIT / 2
 
 
 def test_values_that_hold_themselves_are_not_printed() -> None:

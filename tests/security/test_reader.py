@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import os
@@ -54,7 +55,36 @@ def described(secret: Path) -> dict[str, Any]:
         "status": dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line),
         "open": {name: target for name in os.listdir("/proc/self/fd") if (target := _target(name))},
         "done": [name for name, act in tries.items() if _works(act)],
+        "dumpable": _dumpable(),
+        "oom_score_adj": int(Path("/proc/self/oom_score_adj").read_text()),
+        "looked into": _looked_into(os.getpid()),
     }
+
+
+def _dumpable() -> int:
+    return int(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))  # PR_GET_DUMPABLE
+
+
+def _looked_into(reader: int) -> list[str]:
+    """What another process of the user reads and does of this one."""
+    readable, writable = os.pipe()
+    other = os.fork()
+    if other == 0:
+        tries = {name: Path(f"/proc/{reader}/{name}").read_bytes for name in ("environ", "maps", "stack", "syscall")}
+        traced = {"ptrace": lambda: _attached(reader), "fd": lambda: os.listdir(f"/proc/{reader}/fd")}
+        os.write(writable, json.dumps([name for name, act in {**tries, **traced}.items() if _works(act)]).encode())
+        os._exit(0)
+    os.waitpid(other, 0)
+    done = json.loads(os.read(readable, 4096))
+    os.close(readable)
+    os.close(writable)
+    return list(done)
+
+
+def _attached(pid: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(0x4206, pid, None, None):  # PTRACE_SEIZE: does not stop it
+        raise OSError(ctypes.get_errno(), "ptrace")
 
 
 def _target(name: str) -> str | None:
@@ -79,6 +109,25 @@ def test_it_is_the_user_and_nothing_else(reader: dict[str, Any]) -> None:
     assert status["Groups"].split() == [str(ALICE)]
     for kind in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
         assert int(status[kind], 16) == 0, kind
+
+
+def test_its_user_can_look_into_nothing_of_it(reader: dict[str, Any]) -> None:
+    assert (reader["dumpable"], reader["looked into"]) == (0, [])
+
+
+def test_no_program_that_it_runs_gets_more_rights_and_it_is_the_first_to_go(reader: dict[str, Any]) -> None:
+    assert (reader["status"]["NoNewPrivs"], reader["oom_score_adj"]) == ("1", 1000)
+
+
+def test_it_shuts_itself_whatever_the_system_does() -> None:
+    """fs.suid_dumpable can be 1: then giving root away leaves a process open."""
+
+    def states() -> str:
+        before = _dumpable()
+        rights._shut()
+        return f"{before} {_dumpable()}"
+
+    assert child.answer_of(states, limit_s=60, limit_bytes=100).text == "1 0"
 
 
 def test_it_holds_one_pipe_and_no_file_or_lock(reader: dict[str, Any]) -> None:
