@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nccl_slurm.capture import clock, command, facts, record
+from nccl_slurm.capture import child, clock, command, facts, record, rights
 
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "nccl_slurm/data/schemas/node-record-1.json").read_text(encoding="utf-8")
@@ -142,6 +144,18 @@ class TestCommand:
     def test_one_that_is_stopped_is_not_waited_for(self) -> None:
         answer = command.run(["sh", "-c", "echo early; kill -STOP $$; echo late"], limit_s=600)
         assert answer == command.Output("early\n", "sh: it was stopped by a signal")
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can take another user's rights")
+    def test_a_reader_that_its_user_stops_is_killed(self, tmp_path: Path) -> None:
+        def stopped() -> str:
+            (tmp_path / "pid").write_text(str(os.getpid()))
+            rights.become(7001, 7001)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return "went on"
+
+        answer = child.answer_of(stopped, limit_s=600, limit_bytes=1000)
+        assert answer == command.Output("", "it was stopped by a signal")
+        assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
 
     def test_endless_output_is_cut(self) -> None:
         answer = command.run(["sh", "-c", "yes"], limit_s=20, limit_bytes=1000)
