@@ -6,9 +6,12 @@ import os
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from tests.cluster import mounts
+from tests.cluster.processes import wait_until
 from tests.hooks.site import HOOKS, PROLOG, USER, Site
 
 #: Above the hooks' ten seconds, far below the thirty that `Site.run` waits.
@@ -84,21 +87,32 @@ def test_a_task_on_a_node_whose_spool_hung_gets_its_sites_words_alone(site: Site
     assert (done.returncode, done.stdout) == (0, "print theirs\n")
 
 
+@pytest.mark.skipif(not mounts.can_hang(), reason="no /dev/fuse")
 @pytest.mark.parametrize("hook", HOOKS[:2])
 def test_one_process_waits_for_what_hangs(site: Site, hook: str) -> None:
     """While it does, hooks leave the node's disks alone; when it is gone, the next one works and removes the mark."""
-    stuck = site.folder / "50-nccl-slurm"
-    shutil.copy("/bin/sleep", stuck)
-    with subprocess.Popen([stuck, "60"]) as process:
-        site.mark.write_text(f"{process.pid}\n")
+    stuck, folder = site.folder / "50-nccl-slurm", site.folder / "hangs"
+    shutil.copy("/bin/cat", stuck)
+    folder.mkdir()
+    with mounts.private_mounts():
+        with mounts.hung(folder):
+            process = subprocess.Popen([stuck, folder / "x"])
+            assert wait_until(lambda: "wait_answer" in Path(f"/proc/{process.pid}/wchan").read_text(), 20)
+            process.kill()
+            assert wait_until(lambda: _state(process.pid) == "D", 20)
+            site.mark.write_text(f"{process.pid}\n")
+            assert site.run(hook, PROLOG).returncode == 0
+            assert not site.spool.exists()
+        process.wait(20)
         assert site.run(hook, PROLOG).returncode == 0
-        assert not site.spool.exists()
-        process.kill()
-    assert site.run(hook, PROLOG).returncode == 0
     assert len(site.runs()) == 1 and not site.mark.exists()
 
 
-@pytest.mark.parametrize("pid", ["1", "0", "-1", "x", "", "1/../self", "99999999999"])
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+
+@pytest.mark.parametrize("pid", ["1\n", "0\n", "-1\n", "x\n", "", "1/../self\n", "99999999999\n"])
 def test_a_mark_with_the_number_of_another_process_holds_nobody_up(site: Site, pid: str) -> None:
     site.mark.write_text(pid)
     site.run(HOOKS[0], PROLOG)
