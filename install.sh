@@ -236,6 +236,8 @@ usage_on_cluster() {
     python=$(find_installer_python) || return 0
     echo
     "$python" -I -S -B nccl_slurm/install/main.py --help
+    echo
+    "$python" -I -S -B nccl_slurm/install/main.py --check --help
 }
 
 on_cluster() {

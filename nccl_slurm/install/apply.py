@@ -21,16 +21,31 @@ _LIMIT_S = 300
 
 @dataclass
 class Applied:
-    """What a run did so far, or would do."""
+    """What a run did so far, or would do. ``code``: files below it are counted by folder, not told one by one; empty:
+    each is told."""
 
     dry_run: bool
     say: Say
+    code: str = ""
     touched: list[str] = field(default_factory=list)
     kept: int = 0
+    counted: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def is_counted(self, path: str) -> bool:
+        return bool(self.code) and path.startswith(self.code + "/")
 
     def note(self, words: str, what: str, path: str) -> None:
         self.touched.append(path)
-        self.say(f"{words}: {what} {path}")
+        if self.is_counted(path):
+            key = words, os.path.dirname(path)
+            self.counted[key] = self.counted.get(key, 0) + 1
+        else:
+            self.say(f"{words}: {what} {path}")
+
+    def tell_counted(self) -> None:
+        for (words, folder), count in sorted(self.counted.items(), key=lambda item: item[0][1]):
+            self.say(f"{words}: {count} in {folder}")
+        self.counted.clear()
 
 
 def apply_entries(entries: Iterable[Entry], layout: Layout, applied: Applied) -> None:
@@ -47,9 +62,10 @@ def apply_entries(entries: Iterable[Entry], layout: Layout, applied: Applied) ->
         if not applied.dry_run:
             disk.make(entry, path)
         applied.note(", ".join(words), _described(entry), entry.path)
-        if applied.dry_run:
+        if applied.dry_run and not applied.is_counted(entry.path):
             for line in text_difference(entry, seen):
                 applied.say("    " + line)
+    applied.tell_counted()
 
 
 def _described(entry: Entry) -> str:
@@ -91,6 +107,7 @@ def drop_stale(role: str, before: dict[str, str], wanted: set[str], layout: Layo
             applied.note("remove", "file of an earlier version", path)
             if not applied.dry_run:
                 disk.remove(layout.on_disk(path), whole=False)
+    applied.tell_counted()
     if gone and not applied.dry_run:
         ours = manifest.read_manifest(layout, (role,))
         _write_manifest(role, {path: kind for path, kind in ours.items() if path not in gone}, layout, applied)

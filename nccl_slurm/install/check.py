@@ -16,6 +16,7 @@ from typing import Iterable, Mapping, Sequence
 from nccl_slurm.errors import InputError, NcclSlurmError
 from nccl_slurm.install import advice
 from nccl_slurm.install.captureconf import known_keys
+from nccl_slurm.install.daemonconf import checked
 from nccl_slurm.install.facts import ask_slurm, find_slurm
 from nccl_slurm.install.layout import Layout
 from nccl_slurm.install.proof import Wanted, doubts, patterns, unproven
@@ -110,13 +111,14 @@ def _judge(
     wiring = plan(config, Found(merged(answers), systemd), options.layout)
     wanted = Wanted(options.layout, config, wiring, _digests(answers.values()), known_keys(options.layout))
     at_fault = _at_fault(reached, wanted, unasked if wiring.lines else ())
-    faults_here = unproven(here, wanted, controller=True)
+    daemons = checked(options.layout)
+    faults_here = [*unproven(here, wanted, controller=True), *daemons.errors]
     proven = not faults_here and not any(at_fault.values()) and not wiring.refusals
     _say("Refused", wiring.refusals)
     _say("This controller", faults_here)
     _say("Nodes", _by_node(at_fault, slurm))
     _say("Worth a look", _by_node({name: doubts(one, wanted) for name, one in reached.answers.items()}, slurm))
-    _say("Know that", [*wiring.remarks, *_other_controllers(config), *_left_out(options)])
+    _say("Know that", [*wiring.remarks, *daemons.warnings, *_other_controllers(config), *_left_out(options)])
     whole = slurm.folded(reached.answers) if proven else ""
     told = advice.lines(wiring, config, options.layout) if proven else _not_yet(advice.before(wiring, options.layout))
     print(

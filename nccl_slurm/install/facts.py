@@ -66,12 +66,14 @@ def gather(options: Options) -> Facts:
 
 
 def read_text(path: str) -> str | None:
-    """None where there is none. Raises InputError where it can't be read."""
+    """None where there is none. Raises PermissionError, InputError where it can't be read."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
     except FileNotFoundError:
         return None
+    except PermissionError:  # for main: it knows whether root asked
+        raise
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: {error}; mend it or move it away") from None
 

@@ -19,7 +19,9 @@ from nccl_slurm.install.entry import Entry
 from nccl_slurm.install.facts import Facts
 from nccl_slurm.install.mounts import network_file_system, read_table
 from nccl_slurm.install.options import Options, parse
+from nccl_slurm.install.outline import NO_SHARED, outline
 from nccl_slurm.install.plan import Plan
+from nccl_slurm.install.processes import daemons
 from nccl_slurm.install.venv import Venv
 
 __all__ = ["main"]
@@ -54,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: Options) -> int:
     """Raises InputError, before anything was touched."""
-    applied = Applied(options.dry_run, _say)
+    applied = Applied(options.dry_run, _say, "" if options.verbose else options.layout.code)
     try:
         unheeded = _perform(options, applied)
     except (InstallError, OSError) as error:
@@ -88,6 +90,8 @@ def _node(options: Options, known: Facts, applied: Applied) -> list[str]:
     wanted = plan.node(options, known, _source(), rows)
     _install("node", options, known, wanted, {}, applied)
     _start("node", options, applied)
+    if not shared:
+        applied.say(f"no SHARED: {NO_SHARED}")
     if rows is None and known.python.version < (3, 11):
         missing = f"{known.python.path} can't read the pattern rows, and none are compiled"
         remedy = (
@@ -122,6 +126,9 @@ def _install(role: str, options: Options, known: Facts, wanted: Plan, extra: dic
         places.check_shared(wanted.at.shared, layout.on_disk(wanted.at.shared), owners)
     if role == "controller" and wanted.at.shared and not network_file_system(wanted.at.shared, read_table()):
         applied.say(f"{wanted.at.shared} is on this host's own disk: right only where the nodes mount it from here")
+    if options.dry_run:
+        for line in outline(role, options, known, wanted):
+            applied.say(line)
     before = apply.record(role, wanted.entries, extra, layout, applied)
     apply.apply_entries(wanted.entries, layout, applied)
     stay = {*extra, *(entry.path for entry in wanted.entries), f"{wanted.at.shared}/{patterns.SHARED_NAME}"}
@@ -148,7 +155,18 @@ def _start(role: str, options: Options, applied: Applied) -> None:
     if options.start and apply.systemd_runs():
         apply.call_units(role, applied)
     elif options.start:
-        applied.say("systemd does not run here: the units are in place and not started")
+        applied.say(f"systemd does not run here: the units {'would be' if options.dry_run else 'are'} in place only")
+        if role == "controller":
+            _start_by_hand(options, applied)
+
+
+def _start_by_hand(options: Options, applied: Applied) -> None:
+    running = daemons(options.layout.on_disk(options.layout.venv))
+    if not running:
+        applied.say(f"to start the daemon: {options.layout.command} daemon")
+    elif applied.touched:
+        pids = ", ".join(map(str, running))
+        applied.say(f"the daemon (pid {pids}) still runs what was here before: kill it (SIGTERM) and start it anew")
 
 
 def _source() -> plan.Source:
@@ -165,10 +183,13 @@ def _summarize(options: Options, applied: Applied) -> None:
     else:
         _say(f"done: {count} changes")
     if options.mode == "controller":
-        _say("next: ./install.sh --check")
+        conf = f" --slurm-conf {options.slurm_conf}" if options.slurm_conf else ""
+        _say(f"next: ./install.sh --check{options.layout.as_options()}{conf}")
 
 
 def _in_words(error: Exception) -> str:
+    if isinstance(error, PermissionError) and os.geteuid() != 0:
+        return f"{error.filename}: {error.strerror}; run it as root, --dry-run too"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error)

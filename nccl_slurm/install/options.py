@@ -50,6 +50,7 @@ class Options:
     slurm_conf: str | None
     start: bool
     dry_run: bool
+    verbose: bool
     keep_data: bool
     discard_records: bool
     slurm_is_gone: bool
@@ -90,6 +91,7 @@ def _options(chosen: argparse.Namespace, roles: tuple[str, ...]) -> Options:
         slurm_conf=chosen.slurm_conf,
         start=not chosen.no_start and not root,
         dry_run=chosen.dry_run,
+        verbose=chosen.verbose,
         keep_data=chosen.keep_data,
         discard_records=chosen.discard_records,
         slurm_is_gone=chosen.slurm_is_gone,
@@ -160,6 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dry-run", action="store_true", help="print every file and line it would touch; touch nothing"
     )
+    parser.add_argument("--verbose", action="store_true", help="name each file of the code; else they are counted")
     _add_places(parser.add_argument_group("places"))
     _add_host(parser.add_argument_group("this host"))
     _add_removal(parser.add_argument_group("with --uninstall"))

@@ -97,7 +97,7 @@ def controller(options: Options, facts: Facts, source: Source) -> Plan:
         _file(f"{layout.man}/man1/nccl-slurm.1", _text(source, "man/nccl-slurm.1")),
         _file(f"{layout.man}/man5/nccl-slurm.toml.5", _text(source, "man/nccl-slurm.toml.5")),
         _file(layout.completion, _text(source, "completion/nccl-slurm.bash")),
-        Entry(layout.command, "link", content=f"{layout.venv}/bin/nccl-slurm".encode()),
+        _command(layout),
     ]
     unheeded = [*_unheeded_sh(layout, facts, values), *_unheeded_toml(options, facts, source, daemon)]
     return Plan(with_parents(entries), at, tuple(unheeded))
@@ -144,6 +144,15 @@ def _conf(path: str, text: str, differs: bool) -> list[Entry]:
     """The file that is there stays; where the shipped one has other keys it is laid beside it."""
     entries = [Entry(path, "file", 0o644, content=text.encode(), keep=True, belongs="conf")]
     return [*entries, _file(path + ".new", text)] if differs else entries
+
+
+def _command(layout: Layout) -> Entry:
+    """A link, or where the configuration lies elsewhere a script that names it."""
+    program = f"{layout.venv}/bin/nccl-slurm"
+    if layout.conf == Layout.conf:
+        return Entry(layout.command, "link", content=program.encode())
+    named = f': "${{NCCL_SLURM_CONFIG:={layout.daemon_conf}}}"\nexport NCCL_SLURM_CONFIG'
+    return Entry(layout.command, "file", content=f'#!/bin/sh\n{named}\nexec {program} "$@"\n'.encode())
 
 
 def _shared(shared: str, owner: tuple[int, int]) -> list[Entry]:

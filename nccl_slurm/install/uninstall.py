@@ -16,8 +16,9 @@ from nccl_slurm.install.facts import ask_slurm, find_slurm, read_text, value_in
 from nccl_slurm.install.layout import Layout
 from nccl_slurm.install.mounts import network_file_system, read_table
 from nccl_slurm.install.options import Options
+from nccl_slurm.install.processes import daemons
 from nccl_slurm.install.slurmd import Slurmd
-from nccl_slurm.install.wiring import ours_in
+from nccl_slurm.install.wiring import JOINT_NAMES, joint_folder, ours_in
 
 __all__ = ["config_texts", "still_named", "undelivered", "uninstall"]
 
@@ -36,13 +37,40 @@ def uninstall(options: Options, applied: Applied) -> None:
     options = replace(options, layout=_as_installed(options.layout, manifest.read_manifest(options.layout, roles)))
     _refuse(options, roles, applied)
     _stop_units(options, roles, applied)
+    if "controller" in roles and not options.dry_run:
+        _refuse_daemons(options.layout)
+    _drop_links(options.layout, applied)
     _remove_all(options, roles, [role for role in here if role not in roles], applied)
 
 
 def _as_installed(layout: Layout, ours: dict[str, str]) -> Layout:
-    """Where this installation's hooks are, whatever --hooks says: it is their lines that must be gone."""
+    """Where hooks and environment of this installation are, whatever the options say: it is their lines that must be
+    gone, and their daemon."""
     programs = [path for path in ours if os.path.basename(path) == os.path.basename(layout.task_prolog)]
-    return replace(layout, hooks=os.path.dirname(programs[0])) if programs else layout
+    venvs = [path for path, kind in ours.items() if kind == "tree" and os.path.basename(path) == "venv"]
+    layout = replace(layout, hooks=os.path.dirname(programs[0])) if programs else layout
+    return replace(layout, prefix=os.path.dirname(venvs[0])) if venvs else layout
+
+
+def _refuse_daemons(layout: Layout) -> None:
+    """Those that systemd has not stopped. Raises InstallError."""
+    running = ", ".join(map(str, daemons(layout.on_disk(layout.venv))))
+    if running:
+        raise InstallError(
+            f"no file was removed: the daemon runs (pid {running}); kill it (SIGTERM), then run this again"
+        )
+
+
+def _drop_links(layout: Layout, applied: Applied) -> None:
+    """Those that --check told a person to make beside our settings; whatever else lies there is named."""
+    for folder in (joint_folder(layout, "Prolog"), joint_folder(layout, "Epilog")):
+        on_disk = layout.on_disk(folder)
+        for name in sorted(os.listdir(on_disk)) if os.path.isdir(on_disk) else ():
+            if name not in JOINT_NAMES or not os.path.islink(os.path.join(on_disk, name)):
+                applied.say(f"not ours, lies in {folder}: {name}")
+                continue
+            _remove(os.path.join(folder, name), "file", layout, applied)
+        _remove(folder, "folder", layout, applied)
 
 
 def _refuse(options: Options, roles: list[str], applied: Applied) -> None:
@@ -175,6 +203,7 @@ def _remove_all(options: Options, roles: list[str], others: list[str], applied: 
             _remove_or_keep(path, ours[path], options, table, applied)
     for path in (*lists, *sorted(late - set(of_others), key=_deepest_first)):
         _remove(path, _kind_at_last(path, ours, options), layout, applied)
+    applied.tell_counted()
     if not layout.root and systemd_runs() and not applied.dry_run:
         systemctl("daemon-reload")
 
@@ -204,6 +233,16 @@ def _remove(path: str, kind: str, layout: Layout, applied: Applied) -> None:
     if not seen or (seen == "folder" and kind in ("file", "conf")):  # a folder in a file's place is none of ours
         return
     if applied.dry_run:
-        applied.note("remove", "folder if empty" if kind == "folder" else kind, path)
-    elif disk.remove(on_disk, whole):
-        applied.note("remove", kind, path)
+        applied.note("remove", "folder if empty" if kind == "folder" else _counted(kind, on_disk), path)
+        return
+    what = _counted(kind, on_disk)
+    if disk.remove(on_disk, whole):
+        applied.note("remove", what, path)
+
+
+def _counted(kind: str, path: str) -> str:
+    """Data with the number of its files: records, reports, the store."""
+    if kind != "data" or not os.path.isdir(path):
+        return kind
+    count = sum(len(files) for _, _, files in os.walk(path))
+    return f"data, {count} file{'' if count == 1 else 's'}"

@@ -18,7 +18,7 @@ from nccl_slurm.install.layout import Layout
 from nccl_slurm.install.site import File
 from nccl_slurm.install.slurmconf import SlurmConfig
 
-__all__ = ["Found", "Line", "Link", "Wiring", "commands", "is_glob", "joint_folder", "ours_in", "plan"]
+__all__ = ["JOINT_NAMES", "Found", "Line", "Link", "Wiring", "commands", "is_glob", "joint_folder", "ours_in", "plan"]
 
 #: The first release on which two Prolog or Epilog lines were seen to run both. 22.05 silently takes the last one alone;
 #: between the two nobody tried.
@@ -29,6 +29,9 @@ _SHORTEST_TIMEOUT_S = 15
 _DEFAULT_TRES = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages")
 #: Flags that make slurmd run Prolog on all nodes when the job gets them, by themselves.
 _IMPLY_ALLOC = ("Alloc", "Contain", "X11", "RunInJob")
+
+#: In the folder where a site's one script and ours lie side by side. Slurm runs the higher number first.
+JOINT_NAMES = ("50-site", "90-nccl-slurm")
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,7 @@ def _side_by_side(key: str, path: str, config: SlurmConfig, found: Found, layout
         remarks.append(f"{path} looks at its own name: Slurm will start it as {folder}/50-site, so check what it finds")
     return Wiring(
         lines=(Line(key, os.path.join(folder, "*"), replaces=path),),
-        links=(Link(os.path.join(folder, "50-site"), path), Link(os.path.join(folder, "90-nccl-slurm"), ours)),
+        links=tuple(Link(os.path.join(folder, name), to) for name, to in zip(JOINT_NAMES, (path, ours))),
         remarks=tuple(remarks),
     )
 

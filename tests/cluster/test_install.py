@@ -37,8 +37,10 @@ def install(*options: str, path: str | None = None) -> subprocess.CompletedProce
 def test_help_names_every_option() -> None:
     done = install("--help")
     assert done.returncode == 0
-    for option in ("--dev", "--demo", "--keep", "--test", "--quick", "--with-torch", "--node", "--shared", "--dry-run"):
-        assert option in done.stdout
+    of_checkout = ("--dev", "--demo", "--keep", "--test", "--quick", "--with-torch")
+    of_cluster = ("--node", "--shared", "--dry-run", "--verbose", "--slurmd-reconfigured")
+    for option in (*of_checkout, *of_cluster, "--nodes", "--except", "--ssh"):
+        assert f" {option} " in done.stdout or f" {option}\n" in done.stdout, option
 
 
 @pytest.mark.parametrize(

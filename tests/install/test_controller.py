@@ -28,7 +28,7 @@ def installed(frozen: Path, wheels: Path, tmp_path_factory: pytest.TempPathFacto
     root = tmp_path_factory.mktemp("controller") / "root"
     (root / "fsx").mkdir(parents=True)
     installer = Installer(frozen, root)
-    told = installer(*options(wheels), "--dry-run").stdout
+    told = installer(*options(wheels), "--dry-run", "--verbose").stdout
     assert set(snapshot(root)) == {"fsx"}
     installer(*options(wheels))
     named = {line.rpartition(" ")[2].lstrip("/") for line in told.splitlines()}
@@ -137,6 +137,12 @@ def test_records_that_wait_hold_it_back_then_all_goes(installed: Installer, whee
     assert installed.at("/usr/local/bin/nccl-slurm").is_symlink()
     installed("--uninstall", "--slurm-is-gone", "--discard-records")
     assert set(snapshot(installed.root)) == {"fsx"}
+
+
+def test_what_is_next_has_the_places_that_were_given(installer: Installer) -> None:
+    places = ("--prefix", "/a", "--hooks", "/b", "--conf", "/c", "--slurm-conf", "/d/slurm.conf")
+    told = installer("--controller", "--slurm-user", "nobody", *places, "--dry-run").stdout
+    assert "next: ./install.sh --check --prefix /a --hooks /b --conf /c --slurm-conf /d/slurm.conf\n" in told
 
 
 def test_root_squash_gives_the_folders_to_the_shipping_user(installer: Installer, tmp_path: Path) -> None:

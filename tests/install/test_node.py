@@ -33,10 +33,24 @@ def made(output: str) -> set[str]:
 def test_a_dry_run_tells_all_and_touches_nothing(installer: Installer) -> None:
     system(installer)
     before = snapshot(installer.root, times=True)
-    told = installer("--node", "--shared", "/fsx/x", "--dry-run").stdout
+    told = installer("--node", "--shared", "/fsx/x", "--dry-run", "--verbose").stdout
     assert snapshot(installer.root, times=True) == before
     installer("--node", "--shared", "/fsx/x")
     assert made(told) == set(snapshot(installer.root)) - set(before)
+
+
+def test_a_dry_run_is_short_and_begins_with_what_matters(installer: Installer) -> None:
+    """The files of the code are counted by folder, and the counts are right."""
+    told = installer("--node", "--dry-run").stdout.splitlines()
+    assert len(told) < 80
+    assert [line.split()[1] for line in told[:4]] == ["code", "hooks", "settings", "spool"]
+    assert "records stay on the nodes" in told[4]
+    counted = {line.rpartition(" ")[2]: int(line.split()[2]) for line in told if re.search(r" create: \d+ in ", line)}
+    assert installer("--node").stdout.count("no SHARED: records stay on the nodes") == 1
+    for folder, count in counted.items():
+        assert len(list(installer.at(folder).iterdir())) == count, folder
+    (capture,) = (folder for folder in counted if folder.endswith("/capture"))
+    assert counted[capture] > 10
 
 
 def test_a_second_run_changes_nothing(installer: Installer) -> None:
@@ -184,7 +198,7 @@ class TestUpgrade:
         (older.source / "nccl_slurm/capture/gone.py").write_text("")
         older("--node")
         assert installer.at("/opt/nccl-slurm/nccl_slurm/capture/gone.py").exists()
-        assert "gone.py" in installer("--node").stdout
+        assert "gone.py" in installer("--node", "--verbose").stdout
         assert not installer.at("/opt/nccl-slurm/nccl_slurm/capture/gone.py").exists()
         assert "nothing changed" in installer("--node").stdout
 
@@ -287,6 +301,10 @@ class TestRefusals:
             look = subprocess.run([*command, "--root", f"{folder}/root", "--dry-run"], capture_output=True, text=True)
             assert look.returncode == 0, look.stderr
             assert not Path(folder, "root").exists()
+            Path(folder, "root/etc/nccl-slurm").mkdir(mode=0o700, parents=True)
+            closed = subprocess.run([*command, "--root", f"{folder}/root", "--dry-run"], capture_output=True, text=True)
+            assert closed.returncode in (1, 2)
+            assert "Permission denied; run it as root, --dry-run too" in closed.stderr
 
 
 class TestOlderPython:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from nccl_slurm import config
-from nccl_slurm.install import manifest, settings, units
+from nccl_slurm.install import daemonconf, manifest, plan, settings, units
 from nccl_slurm.install.layout import Layout
 from tests.install.staging import CHECKOUT
 
@@ -52,6 +56,43 @@ def test_a_unit_of_another_place_names_it_alone() -> None:
     assert "ReadWritePaths=-/fsx/x" in text.splitlines()
     assert "ReadWritePaths=-/d/events" in text.splitlines()
     assert "/opt/nccl-slurm" not in text
+
+
+@pytest.mark.parametrize(
+    ("status", "out", "told", "errors", "warnings"),
+    [
+        (0, "warning: f: paths.shared: empty\nf: good\n", "", (), ("f: paths.shared: empty",)),
+        (2, "error: f: record_uids: lacks 7\n", "nccl-slurm: f: 1 error\n", ("f: record_uids: lacks 7",), ()),
+        (2, "", "nccl-slurm: f: no such key\n", ("nccl-slurm config check: nccl-slurm: f: no such key",), ()),
+    ],
+)
+def test_what_config_check_says(
+    status: int, out: str, told: str, errors: tuple[str, ...], warnings: tuple[str, ...]
+) -> None:
+    assert daemonconf._read(status, out, told) == daemonconf.Checked(errors, warnings)
+
+
+def test_the_installed_config_check_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -I "$@"\n')
+    python.chmod(0o755)
+    layout = Layout(prefix=str(tmp_path), conf=str(tmp_path))
+    assert daemonconf.checked(Layout(prefix=str(tmp_path / "nothing"))) == daemonconf.Checked()
+    Path(layout.daemon_conf).write_text('[paths]\nshared = "/fsx/x"\n')
+    Path(layout.capture_conf).write_text("NCCL_SLURM_SHARED=/fsx/x\nNCCL_SLURM_SHIP_UID=7\n")
+    found = daemonconf.checked(layout)
+    assert any("daemon.record_uids: lacks 7" in one for one in found.errors)
+
+
+def test_the_command_reads_the_settings_of_its_installation(tmp_path: Path) -> None:
+    entry = plan._command(Layout("/a", "/b", "/c"))
+    script = tmp_path / "nccl-slurm"
+    script.write_text(entry.content.decode().replace("/a/venv/bin/nccl-slurm", "/usr/bin/env"))
+    for env, told in (({}, "/c/nccl-slurm.toml"), ({"NCCL_SLURM_CONFIG": "/mine"}, "/mine")):
+        done = subprocess.run(["sh", str(script)], env=env, capture_output=True, text=True, check=True)
+        assert f"NCCL_SLURM_CONFIG={told}" in done.stdout.splitlines()
+    assert plan._command(Layout()).kind == "link"
 
 
 NODE = units.NAMES["node"]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from nccl_slurm.install.layout import Layout
+from nccl_slurm.install.processes import daemons
 from nccl_slurm.install.uninstall import config_texts
+from tests.cluster.processes import wait_until
 from tests.install.staging import Installer
 
 EPILOG = "Epilog=/opt/nccl-slurm/slurm/epilog.d/*"
@@ -105,11 +110,56 @@ def test_a_users_link_in_the_spool_is_not_followed(node: Installer, tmp_path: Pa
 
 
 def test_a_dry_run_removes_nothing_and_names_all(node: Installer) -> None:
-    told = node("--uninstall", "--slurm-is-gone", "--dry-run").stdout
+    told = node("--uninstall", "--slurm-is-gone", "--dry-run", "--verbose").stdout
     assert node.at("/opt/nccl-slurm/slurm/task_prolog").exists()
     named = {line.rpartition(" ")[2] for line in told.splitlines() if "remove:" in line}
     listed = {line.split(" ", 1)[1] for line in node.at("/etc/nccl-slurm/installed.node").read_text().splitlines()}
     assert named == listed
+
+
+def test_data_goes_with_the_number_of_its_files(node: Installer) -> None:
+    for job in ("7.1700000000", "8.1700000000"):
+        (node.at("/var/spool/nccl-slurm") / job / "root").mkdir(parents=True)
+        (node.at("/var/spool/nccl-slurm") / job / "root" / "record").write_text("{}")
+    options = ("--uninstall", "--slurm-is-gone", "--discard-records")
+    for more in (("--dry-run",), ()):
+        assert "remove: data, 2 files /var/spool/nccl-slurm\n" in node(*options, *more).stdout
+    assert not node.at("/var/spool/nccl-slurm").exists()
+
+
+def test_links_that_check_told_of_go_and_others_are_named(installer: Installer) -> None:
+    installer.at("/etc/nccl-slurm").mkdir(parents=True)
+    installer("--node")
+    folder = installer.at("/etc/nccl-slurm/epilog.d")
+    folder.mkdir()
+    (folder / "50-site").symlink_to("/etc/slurm/epilog.sh")
+    (folder / "90-nccl-slurm").symlink_to("/opt/nccl-slurm/slurm/epilog.d/50-nccl-slurm")
+    (folder / "70-other").write_text("#!/bin/sh\n")
+    told = installer("--uninstall", "--slurm-is-gone").stdout
+    assert "not ours, lies in /etc/nccl-slurm/epilog.d: 70-other" in told
+    assert os.listdir(folder) == ["70-other"]
+
+
+def test_a_daemon_that_systemd_does_not_know_holds_it_back(installer: Installer) -> None:
+    """A real process, run by the environment's interpreter; a sleeping one stands for the daemon."""
+    venv = installer.at("/opt/nccl-slurm/venv/bin")
+    venv.mkdir(parents=True)
+    shutil.copy("/bin/bash", venv / "python")
+    installer.at("/etc/nccl-slurm").mkdir(parents=True)
+    listed = installer.at("/etc/nccl-slurm/installed.controller")
+    listed.write_text("tree /opt/nccl-slurm/venv\nfile /etc/nccl-slurm/installed.controller\n")
+    command = [str(venv / "python"), "-c", "sleep 600; :", "daemon"]
+    with subprocess.Popen(command, start_new_session=True) as child:
+        try:
+            assert wait_until(lambda: daemons(str(venv.parent)) == [child.pid], 30.0)
+            done = installer("--uninstall", "--slurm-is-gone", check=False)
+            assert done.returncode == 1
+            assert f"the daemon runs (pid {child.pid}); kill it (SIGTERM), then run this again" in done.stderr
+            assert (venv / "python").exists()
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
+    installer("--uninstall", "--slurm-is-gone")
+    assert not venv.exists()
 
 
 def test_included_files_are_read(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_a_shared_folder_that_anyone_may_write_takes_no_report(lab: Cluster) -> 
         job = lab.sbatch("#!/bin/sh\nexit 1\n", "-w", "n1")
         outcome(lab, job)
         assert os.listdir(lab.shared / "reports") == []
-        assert "others may write here" in notes(lab)
+        assert f"belongs to uid {USERS['bob']}; chown it to the daemon's user" in notes(lab)
     finally:
         lab.shared.chmod(0o755)
         lab.run(["rm", "-rf", lab.shared / "reports"])
