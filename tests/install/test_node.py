@@ -81,6 +81,15 @@ def test_what_is_installed_can_take_itself_away(installer: Installer) -> None:
     assert snapshot(installer.root) == {}
 
 
+def test_all_of_the_code_is_installed(installer: Installer) -> None:
+    """Whatever its suffix: what --check sends to nodes is sh."""
+    installer("--node")
+    source, there = installer.source / "nccl_slurm", installer.at("/opt/nccl-slurm/nccl_slurm")
+    names = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
+    assert {path.relative_to(there) for path in there.rglob("*") if path.is_file()} == names
+    assert (there / "install" / "probe.sh").read_bytes() == (source / "install" / "probe.sh").read_bytes()
+
+
 def test_uninstall_keeps_data_where_told(installer: Installer) -> None:
     installer("--node")
     with installer.at(CAPTURE_CONF).open("a") as file:
