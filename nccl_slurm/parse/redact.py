@@ -18,16 +18,21 @@ __all__ = ["HIDDEN", "redacted", "redacted_fact", "redacted_rank"]
 
 HIDDEN = "[redacted]"
 
-#: Lower-case literals, one of which every secret below contains: most lines of a log end here.
+#: Lower-case literals, one of which every secret below contains (but lines of a private key): most texts end here.
 _SIGNS = (
-    "passw",
-    "passphrase",
-    "mysql_pwd",
+    "pass",
+    "pwd",
     "secret",
     "token",
     "key",
     "authorization",
     "bearer",
+    "credential",
+    "cookie",
+    "sig",
+    "mysql",
+    "mariadb",
+    "-u",
     "://",
     "akia",
     "asia",
@@ -43,15 +48,26 @@ _SIGNS = (
     "pypi-",
 )
 _NOT_YET = r"(?![bu]?\\{0,3}[\"']?\[redacted)"
-_SEPARATOR = r"\\{0,3}[\"']?[ \t]{0,3}(?:=>|[=:])[ \t]{0,3}" + _NOT_YET
-#: To the end of the quote, or of the word. The quote is kept; in JSON inside of JSON it has a backslash before it.
-_VALUE = r"(?:([bu]?\\{0,3}\")[^\"\n]+|([bu]?\\{0,3}')[^'\n]+|[^\s\"',;&|()<>\[\]{}]"
+#: What may stand between a name and its value: also the ``"] =`` of ``os.environ["HF_TOKEN"] =``.
+_SEPARATOR = r"\\{0,3}[\"']?\]?[ \t]*(?:=>|[=:])[ \t]*" + _NOT_YET
+#: To the end of the quote, or of the word: passwords hold commas and brackets. The quote is kept; in JSON inside of
+#: JSON it has a backslash before it, in all else a backslash takes the next character along.
+_VALUE = (
+    r"(?:([bu]?\")(?:\\.|[^\"\\\n])+|([bu]?')(?:\\.|[^'\\\n])+"
+    r"|([bu]?\\{1,3}\")[^\"\n]+|([bu]?\\{1,3}')[^'\n]+|[^\s\"']"
+)
 #: Any value is one after these names; after *token* and *key* alone short ones and words of tokenizers are none.
 _SURE = (
-    r"(?:passw(?:or)?d|passphrase|mysql_pwd|secret)[\w.-]{0,40}|(?:proxy-)?authorization"
+    r"(?:passw(?:or)?d|passphrase|secret)[\w.-]{0,40}|(?:proxy-)?authorization"
     r"|(?:api|access|private|signing|encryption|account|storage)[_.-]?key(?:[_.-]?id)?"
+    r"|(?:db|sql|pg|postgres|mongo|redis|amqp|ldap|smtp|mail|ftp|ssh|http|proxy|user|admin|root)[_.-]?(?:pass|pwd)"
+    r"|x-(?:amz|goog)-(?:signature|credential)|credentials?(?=\\{0,3}[\"']|[ \t]*=)"
 )
 _SCHEMES = "bearer|basic|token|digest"
+#: A line of nothing but base64, as long as those of a private key's block are, and no number in hexadecimal.
+_KEY_LINE = re.compile(
+    r"(?<!\S)(?=[A-Za-z0-9+/]*[A-Z])(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*[0-9])[A-Za-z0-9+/]{60,}={0,2}(?!\S)"
+)
 _FORMS = (
     re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?!\[redacted).*?(?:(?=-----END )|\Z)", re.DOTALL),
     re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"),
@@ -67,16 +83,26 @@ _NAMED = (
     re.compile(
         rf"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{{0,30}}://[^\s/@:]{{0,200}}:){_NOT_YET}[^\s/]{{1,300}}(?=@)"
     ),
+    re.compile(r"((?<![A-Za-z0-9+.-])https?://)[\w.~+=%-]{16,300}(?=@)", re.I),
     re.compile(rf"(authorization{_SEPARATOR}\\{{0,3}}[\"']?(?:{_SCHEMES}) ){_NOT_YET}[^\s\"']+", re.I),
     re.compile(rf"(\bbearer ){_NOT_YET}[\w.~+/=-]{{16,}}", re.I),
+    re.compile(rf"((?<!\w)(?:set-)?cookie{_SEPARATOR}\\{{0,3}}[\"']?){_NOT_YET}[^\s\"'][^\n\"']*", re.I),
     re.compile(rf"((?:{_SURE}){_SEPARATOR}(?!\\{{0,3}}[\"']?(?:{_SCHEMES}) )){_VALUE}+)", re.I),
+    re.compile(rf"([A-Z0-9]_(?:PASS|PWD){_SEPARATOR}){_VALUE}+)"),
+    re.compile(r"((?:[?&]sig|\bsignature)=)[\w%.~+/=-]{4,}", re.I),
     re.compile(rf"(token{_SEPARATOR}[bu]?\\{{0,3}}[\"']?)[\w.~+/=-]{{8,}}", re.I),
-    re.compile(rf"(--[\w-]{{0,30}}?(?:passw(?:or)?d|secret|token|api-?key) ){_NOT_YET}{_VALUE}{{4,}})", re.I),
+    re.compile(rf"((?<![\w-])--[\w-]{{0,30}}?(?:passw(?:or)?d|secret|token|api-?key) ){_NOT_YET}{_VALUE}{{4,}})", re.I),
+    re.compile(
+        rf"((?<![\w-])(?:-u|--(?:proxy-)?user)[ =]?[\"']?[^\s:\"'-][^\s:\"']{{0,100}}:)(?!\d+\b){_NOT_YET}{_VALUE}+)"
+    ),
+    re.compile(rf"((?<![\w-])(?:mysql|mariadb)[\w-]{{0,20}} (?:[^\n|;]{{0,200}}? )?-p){_NOT_YET}{_VALUE}+)"),
+    re.compile(rf"((?<![\w-])sshpass -p ?){_NOT_YET}{_VALUE}+)"),
 )
 
 
 def redacted(text: str) -> str:
     """``text`` with `HIDDEN` in the place of each secret; the same where it is applied again."""
+    text = _KEY_LINE.sub(HIDDEN, text)
     lower = text.lower()
     if not any(sign in lower for sign in _SIGNS):
         return text
