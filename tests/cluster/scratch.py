@@ -27,7 +27,7 @@ __all__ = [
 
 USERS = {"alice": 7001, "bob": 7002}
 
-#: Folder below scratch → owner, mode. ``log`` and ``run`` take files of daemons of four users.
+#: Folder below scratch → owner, mode. ``run`` takes files of daemons of four users, and goes with the cluster.
 FOLDERS = {
     "daemon": ("root", 0o750),
     "dev": ("root", 0o755),
@@ -42,7 +42,7 @@ FOLDERS = {
     "identity": ("root", 0o755),
     "jobs": ("root", 0o755),
     "kernel": ("root", 0o755),
-    "log": ("root", 0o1777),
+    "log": ("root", 0o755),
     "pid": ("root", 0o755),
     "prefix": ("root", 0o755),
     "run": ("root", 0o1777),
@@ -57,6 +57,9 @@ FOLDERS = {
     "state": ("slurm", 0o700),
     "sysroot": ("root", 0o755),
 }
+
+#: Written by daemons that are not root. They may make no file in ``log``: where anybody may, a user can leave a link.
+LOGS = ("slurmctld.log", "slurmdbd.log")
 
 #: Key of slurm.conf → pattern below ``slurm/``. Slurm globs the first two only.
 HOOKS = {
@@ -111,6 +114,9 @@ def make_folders(scratch: Path, nodes: Sequence[str]) -> None:
     _own(scratch, "root", 0o755)
     for name, (owner, mode) in FOLDERS.items():
         _own(scratch / name, owner, mode)
+    for name in LOGS:
+        (scratch / "log" / name).touch()
+        shutil.chown(scratch / "log" / name, "slurm")
     for node in nodes:
         _own(scratch / "spool" / node, "root", 0o711)
         _own(scratch / "slurmd" / node, "root", 0o755)
