@@ -152,6 +152,7 @@ def kernel_logs() -> Iterator[bytes]:
     lines = [row.yes for row in load_rows().rows if row.producer == "kernel"]
     for at in range(0, len(lines), 8):
         yield "\n".join(f"1795956000.{n:06d} n1 kernel: {line}" for n, line in enumerate(lines[at : at + 8])).encode()
+    yield b'{"__REALTIME_TIMESTAMP":"1795956000000000","SYSLOG_FACILITY":"0","MESSAGE":[78,86,82,77,58,255]}'
     changed = b"154, GPU recovery action changed from 0x0 (None) to 0x1 (Reset)"
     yield b"<4>[  123.456789] NVRM: Xid (PCI:0000:a1:00): " + changed + b"\n"
 

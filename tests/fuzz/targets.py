@@ -148,9 +148,9 @@ def sacct_comments(data: bytes) -> None:
 
 
 def kernel_log(data: bytes) -> None:
-    lines = kernel._short_unix(data.decode("utf-8", "backslashreplace"))
-    lines += kernel._panic_file(_file(data))
-    for fact in kernel_facts(lines, "n1", _rows()):
+    printed = data.decode("utf-8", "backslashreplace")
+    records = kernel._short_unix(printed) + kernel._journal_records(printed) + kernel._panic_file(_file(data))
+    for fact in kernel_facts(records, "n1", _rows()):
         json.dumps(fact.to_json(), allow_nan=False)
 
 
