@@ -203,13 +203,11 @@ def _steps(
 
 
 def _write_log(file: Path) -> None:
-    """4 kB of NCCL's lines a megabyte, the rest a hole: as long to read as the worker's time allows, quick to make."""
     line = b"host:4000:4100 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] via P2P/CUMEM\n"
+    part = line * (1_000_000 // len(line))
     with file.open("wb") as log:
-        for start in range(0, LOG_BYTES, 1_000_000):
-            log.seek(start)
-            log.write(line * (4096 // len(line)))
-        log.truncate(LOG_BYTES)
+        for _ in range(LOG_BYTES // len(part)):
+            log.write(part)
     os.chown(file, file.parent.stat().st_uid, -1)
 
 
@@ -224,17 +222,22 @@ def _idle_figures(name: str, idles: list[Pair]) -> list[Figure]:
 
 
 def stream(bench: Bench, jobs: int) -> list[Figure]:
-    """Jobs of a second that take a node each, all queued at once. What is left to the worker after the last one is not
-    part of the time. No bar for jobs that do nothing: with four nodes, their controller and its database on two cores
-    they are bound by what processes cost, ours among them, and no node can be that busy with starting jobs."""
+    """One job after another, as in a loop of a user's; and jobs of a second, all queued at once, on all nodes.
+
+    What is left to the worker after the last one is not part of the time. No bar for jobs that do nothing and are all
+    queued at once: with four nodes, their controller and its database on two cores they are bound by what processes
+    cost, ours among them, and no node starts jobs that fast."""
     return [
-        *_stream(bench, jobs, "jobs a second of a stream", "sleep 1", STREAM_SHARE),
-        *_stream(bench, jobs, "of a stream of empty jobs", "true", None),
+        *_stream(bench, jobs, "jobs a second, one after another", _in_a_loop, STREAM_SHARE),
+        *_stream(
+            bench, jobs, "jobs a second, of one second each, queued", lambda b: _queued(b, "sleep 1"), STREAM_SHARE
+        ),
+        *_stream(bench, jobs, "jobs a second, empty, queued", lambda b: _queued(b, "true"), None),
     ]
 
 
-def _stream(bench: Bench, jobs: int, name: str, script: str, bar: float | None) -> list[Figure]:
-    rates = bench.in_turns(max(2, jobs // JOBS_A_STREAM), lambda _: _rate(bench, script))
+def _stream(bench: Bench, jobs: int, name: str, rate: Callable[[Bench], float], bar: float | None) -> list[Figure]:
+    rates = bench.in_turns(max(2, jobs // JOBS_A_STREAM), lambda _: rate(bench))
 
     def share(pairs: Sequence[Pair]) -> float:
         return statistics.median(ours / theirs for ours, theirs in pairs)
@@ -246,8 +249,15 @@ def _stream(bench: Bench, jobs: int, name: str, script: str, bar: float | None) 
     return [Figure(name, value, f"≥ {bar} ×", found >= bar)]
 
 
-def _rate(bench: Bench, script: str) -> float:
-    """Jobs a second, from the first one's start to the last one's idle node."""
+def _in_a_loop(bench: Bench) -> float:
+    loop = f"for _ in $(seq {STREAM_JOBS}); do srun --nodes=1 --ntasks=1 true || exit; done"
+    began = time.monotonic()
+    bench.cluster.run(["sh", "-c", loop], user="alice", timeout=600.0)
+    return STREAM_JOBS / (time.monotonic() - began)
+
+
+def _queued(bench: Bench, script: str) -> float:
+    """From the first one's start to the last one's idle node."""
     before = bench.log_size()
     options = [f"--array=1-{STREAM_JOBS}", "-N1", "--exclusive", "--output=/dev/null"]
     bench.cluster.sbatch(f"#!/bin/sh\n{script}\n", *options)
