@@ -157,12 +157,12 @@ def grow(folder: str, seconds: str, out: str) -> None:
 
 def hunt(folder: str, seconds: str, out: str, number: str) -> None:
     """Waits for the process that reads the folder as this user; looks into it, then sends it ``number``."""
-    write(f"{folder}/slow.log", FACT.format("x") * 40_000)
+    write(f"{folder}/slow.log", FACT.format("x") * 80_000)
     with left_behind(out):
         end = time.monotonic() + float(seconds)
         while time.monotonic() < end:
             for pid in filter(str.isdigit, os.listdir("/proc")):
-                if _is_reader(pid):
+                if _is_reader(pid) and _starts_below(folder.partition("/spool/")[0], pid):
                     _tamper(int(pid), int(number))
                     return
 
@@ -175,6 +175,20 @@ def _is_reader(pid: str) -> bool:
                 return False
         with open(f"/proc/{pid}/status", encoding="ascii") as status:
             return f"Uid:\t{os.getuid()}\t" in status.read()
+    return False
+
+
+def _starts_below(scratch: str, pid: str) -> bool:
+    """Of this cluster: a process above it was started by a name in its folder. Others may run on the machine."""
+    while pid not in ("0", "1"):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as line:
+            if f"{scratch}/".encode() in line.read():
+                return True
+        try:
+            with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
+                pid = stat.read().rpartition(") ")[2].split()[1]
+        except OSError:
+            return False
     return False
 
 

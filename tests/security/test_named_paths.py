@@ -103,7 +103,7 @@ def test_many_runs_of_one_user_wait_behind_the_first_of_each_other() -> None:
 
 
 def test_a_user_who_stops_all_readers_delays_others_a_little(lab: Cluster) -> None:
-    """alice's reader on the controller is stopped each time (limit: 10 s); bob's verdict comes all the same."""
+    """alice's reader on the controller is stopped each time; bob's verdict comes all the same."""
     stop = "import os,signal,sys,time\nend=time.time()+1500\n"
     stop += "def mine(p):\n    try: return b'capture/main.py' in open(f'/proc/{p}/cmdline','rb').read()"
     stop += " and f'Uid:\\t{os.getuid()}\\t' in open(f'/proc/{p}/status').read()\n    except OSError: return False\n"
@@ -112,14 +112,15 @@ def test_a_user_who_stops_all_readers_delays_others_a_little(lab: Cluster) -> No
     program.write_text(stop)
     stopper = lab.sbatch(f"#!/bin/sh\nexec python3 {program}\n", "-w", "n4")
     lab.wait_job(stopper, {"RUNNING"})
-    slow = [lab.sbatch("#!/bin/sh\nexit 1\n", "-w", "n1") for _ in range(8)]
+    much = "#!/bin/sh\nyes 'a line of this job' | head -n 400000\nexit 1\n"
+    slow = [lab.sbatch(much, "-w", "n1") for _ in range(8)]
     bobs = lab.sbatch("#!/bin/sh\nexit 1\n", "-w", "n2", user="bob")
     found = outcome(lab, bobs)
     assert found.state == "FAILED" and f"report {bobs}]" in found.comment
     assert lab.job_states(stopper) == ["RUNNING"], "alice's readers were stopped all the time"
     lab.slurm("scancel", f"--signal={signal.SIGKILL.name[3:]}", "--full", stopper)
-    first = outcome(lab, slow[0])
-    assert any("no answer within" in gap["why"] for gap in first.report["gaps"])
+    gaps = [gap["why"] for job in slow for gap in outcome(lab, job).report["gaps"]]
+    assert any("stopped by a signal" in why for why in gaps), gaps
 
 
 @pytest.fixture
