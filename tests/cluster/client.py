@@ -44,8 +44,15 @@ class Client:
         self.home = folder / "home" / "alice"
         self.programs = folder / "jobs"
         self.daemon_config = folder / "etc" / "nccl-slurm.toml"
-        self.env = {"PATH": PATH, "LANG": "C.UTF-8", "SLURM_CONF": str(self.conf)}
+        #: A link to Slurm's commands, where they are not the machine's own (see `releases`).
+        self.bin = folder / "bin"
+        self.env = {"PATH": f"{self.bin}:{PATH}", "LANG": "C.UTF-8", "SLURM_CONF": str(self.conf)}
         self.env["NCCL_SLURM_CONFIG"] = str(self.daemon_config)
+
+    @property
+    def slurm_bin(self) -> Path:
+        """The folder of Slurm's commands."""
+        return self.bin if self.bin.exists() else Path("/usr/bin")
 
     def run(
         self,

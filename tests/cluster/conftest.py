@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.harness import Cluster, missing_programs
+from tests.cluster.harness import Cluster
 
 HERE = Path(__file__).parent
 BASE = Path(os.environ.get("NCCL_SLURM_TEST_SCRATCH", "/var/tmp/nccl-slurm-test"))
@@ -19,7 +19,7 @@ SLOTS = 8
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents and "cluster" in getattr(item, "fixturenames", ()):
+        if HERE in item.path.parents and "release" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
 
 
@@ -41,12 +41,8 @@ def scratch_slot() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    if missing := missing_programs():
-        pytest.skip(f"not installed: {', '.join(missing)}")
-    with scratch_slot() as folder, Cluster(folder) as running:
+def cluster(release: str | None) -> Iterator[Cluster]:
+    with scratch_slot() as folder, Cluster(folder, release=release) as running:
         yield running
 
 

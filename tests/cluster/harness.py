@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from tests.cluster import machine, scratch, settings
+from tests.cluster import machine, releases, scratch, settings
 from tests.cluster.client import FINAL, PATH, Client, ClusterError, succeed
 from tests.cluster.processes import Processes, free_ports, wait_until
 
@@ -54,12 +54,20 @@ class Cluster(Client):
     """One private Slurm. Everything below ``scratch`` is its own; ``stop`` removes all of it but ``log/``.
 
     ``hooks=False`` runs Slurm without nccl-slurm's hooks. ``gpus`` and ``cpus`` are the numbers of pretended ones a
-    node. ``extra`` are lines for slurm.conf. Ordinary users must reach the scratch folder, and its path must be short:
+    node. ``extra`` are lines for slurm.conf. ``release`` (``24.11``): a Slurm that is not the machine's own, see
+    `releases`. Ordinary users must reach the scratch folder, and its path must be short:
     sockets lie in it, and a socket's path has at most 107 bytes.
     """
 
     def __init__(
-        self, folder: Path, *, hooks: bool = True, gpus: int = 0, cpus: int = 8, extra: Sequence[str] = ()
+        self,
+        folder: Path,
+        *,
+        hooks: bool = True,
+        gpus: int = 0,
+        cpus: int = 8,
+        extra: Sequence[str] = (),
+        release: str | None = None,
     ) -> None:
         super().__init__(folder)
         self.nodes = tuple(NODES)
@@ -71,6 +79,7 @@ class Cluster(Client):
         self.sysroot = folder / "sysroot"
         self.sql_socket = folder / "run" / "sql.socket"
         self._hooks, self._gpus, self._cpus, self._extra = hooks, gpus, cpus, tuple(extra)
+        self.release, self._root = release, None if release is None else releases.find(release)
         self._processes = Processes(folder)
         self._ports: Mapping[str, int] = {}
 
@@ -92,6 +101,8 @@ class Cluster(Client):
         scratch.ensure_users()
         scratch.ensure_hosts(NODES)
         scratch.make_folders(self.scratch, self.nodes)
+        if self._root:
+            self.bin.symlink_to(self._root.bin)
         self._write_files()
         try:
             self._start_daemons()
@@ -108,7 +119,7 @@ class Cluster(Client):
     def _check_machine(self) -> None:
         if os.geteuid() != 0:
             raise ClusterError("the test cluster needs root")
-        if missing := missing_programs():
+        if self._root is None and (missing := missing_programs()):
             raise ClusterError(f"not installed: {', '.join(missing)} (docs/testing.md lists the packages)")
         if len(str(self.scratch)) > 80:
             raise ClusterError(f"the scratch folder's path has more than 80 characters: {self.scratch}")
@@ -125,7 +136,7 @@ class Cluster(Client):
         of = settings.Settings(
             scratch=self.scratch,
             checkout=CHECKOUT,
-            release=_release(),
+            release=_release(self.inside(["slurmctld", "-V"])),
             host=socket.gethostname().partition(".")[0],
             nodes=NODES,
             ports=self._ports,
@@ -133,8 +144,13 @@ class Cluster(Client):
             gpus=self._gpus,
             hooks=scratch.install_hooks(self.scratch, CHECKOUT) if self._hooks else {},
             extra=self._extra,
+            plugins=self._root.plugins if self._root else None,
         )
         scratch.write_files(of, _node_python())
+
+    def inside(self, command: Sequence[str]) -> list[str]:
+        """The command line that runs ``command`` with the programs that this cluster's nodes have."""
+        return self._root.inside(command) if self._root else list(command)
 
     def _start_daemons(self) -> None:
         self.start_munged()
@@ -150,7 +166,7 @@ class Cluster(Client):
         run = self.scratch / "run"
         command = ["munged", "--foreground", "--force", f"--socket={run}/munge.socket", f"--pid-file={run}/munged.pid"]
         command += [f"--key-file={self.scratch}/etc/munge.key", f"--log-file={self.log}/munged.log"]
-        self._start("munged", [*command, f"--seed-file={run}/munged.seed"])
+        self._start("munged", self.inside([*command, f"--seed-file={run}/munged.seed"]))
         self._await("munged", (run / "munge.socket").exists)
 
     def stop_munged(self) -> None:
@@ -165,7 +181,7 @@ class Cluster(Client):
             "--skip-test-db",
             "--auth-root-authentication-method=normal",
         ]
-        succeed(subprocess.run(install, env=self.env, capture_output=True, text=True))
+        succeed(subprocess.run(self.inside(install), env=self.env, capture_output=True, text=True))
 
     def start_database(self) -> None:
         """Durability is off: what a test writes dies with the test."""
@@ -186,23 +202,25 @@ class Cluster(Client):
             "--innodb-flush-log-at-trx-commit=0",
             "--innodb-buffer-pool-size=64M",
             "--character-set-server=utf8mb4",
+            # slurmdbd warns that it may fail with it. MariaDB 11.6 and later have it on, older ones don't know it.
+            "--loose-innodb-snapshot-isolation=OFF",
         ]
-        self._start("mariadbd", command)
-        ping = ["mariadb-admin", "--no-defaults", f"--socket={self.sql_socket}", "--user=root", "ping"]
+        self._start("mariadbd", self.inside(command))
+        ping = self.inside(["mariadb-admin", "--no-defaults", f"--socket={self.sql_socket}", "--user=root", "ping"])
         self._await("mariadbd", lambda: subprocess.run(ping, env=self.env, capture_output=True).returncode == 0)
 
     def stop_database(self) -> None:
         self._processes.stop("mariadbd")
 
     def start_slurmdbd(self) -> None:
-        self._start("slurmdbd", ["slurmdbd", "-D"])
+        self._start("slurmdbd", self.inside(["slurmdbd", "-D"]))
         self._await("slurmdbd", lambda: self.slurm("sacctmgr", "-n", "show", "cluster", check=False).returncode == 0)
 
     def stop_slurmdbd(self) -> None:
         self._processes.stop("slurmdbd")
 
     def start_slurmctld(self) -> None:
-        self._start("slurmctld", ["slurmctld", "-D"])
+        self._start("slurmctld", self.inside(["slurmctld", "-D"]))
         self._await("slurmctld", lambda: self.slurm("scontrol", "ping", check=False).returncode == 0)
 
     def stop_slurmctld(self) -> None:
@@ -212,10 +230,13 @@ class Cluster(Client):
         self.stop_slurmctld()
         self.start_slurmctld()
 
-    def start_slurmd(self, node: str, *, booted: bool = False) -> None:
-        """``booted``: the machine is just up. Does not wait for the node to register (see `wait_idle`)."""
+    def start_slurmd(self, node: str, *, booted: bool = False, before: str = "") -> None:
+        """``booted``: the machine is just up. ``before`` (of the shell) comes first, in mounts of the node's own. Does
+        not wait for the node to register (see `wait_idle`)."""
         slurmd = f"slurmd -D -N {node}{' -b' if booted else ''}"
-        self._start(f"slurmd.{node}", ["unshare", "--uts", "sh", "-c", f"hostname {node} && exec {slurmd}"])
+        apart = ["unshare", "--uts", *(["--mount"] if before else [])]
+        script = " && ".join(filter(None, (before, f"hostname {node}", f"exec {slurmd}")))
+        self._start(f"slurmd.{node}", self.inside([*apart, "sh", "-c", script]))
         machine.show_slurmd(self.sysroot / node, self._processes.pid(f"slurmd.{node}") or 0)
 
     def kill_slurmd(self, node: str) -> None:
@@ -249,7 +270,7 @@ class Cluster(Client):
         """``nccl-slurm-node VERB`` on the node, as its systemd units run it: ``boot`` or ``sweep``."""
         program = self.scratch / "prefix" / "slurm" / "nccl-slurm-node"
         command = ["env", f"SLURMD_NODENAME={node}", str(program), "--conf", str(self.capture_conf), verb]
-        return self.run(command, check=False)
+        return self.run(self.inside(command), check=False)
 
     def alive(self, name: str) -> bool:
         """Whether one of our daemons runs: ``slurmctld``, ``slurmdbd``, ``slurmd.n1``, ``nccl-slurm`` …"""
@@ -346,9 +367,9 @@ def _node_python() -> str:
     return "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else os.path.realpath(sys.executable)
 
 
-def _release() -> tuple[int, int]:
+def _release(command: Sequence[str]) -> tuple[int, int]:
     """``slurm-wlm 22.05.8`` → (22, 5)."""
-    told = subprocess.run(["slurmctld", "-V"], env={"PATH": PATH}, capture_output=True, text=True).stdout
+    told = subprocess.run(command, env={"PATH": PATH}, capture_output=True, text=True).stdout
     found = re.search(r"(\d+)\.(\d+)", told)
     if found is None:
         raise ClusterError(f"slurmctld -V says no release: {told!r}")
@@ -361,20 +382,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--scratch", type=Path, required=True, help="folder of the cluster, below 80 characters")
     parser.add_argument("--no-hooks", action="store_true", help="Slurm alone")
     parser.add_argument("--gpus", type=int, default=0, help="pretended GPUs a node")
+    parser.add_argument("--release", choices=sorted(releases.SUITES), help="a Slurm that is not the machine's own")
     chosen = parser.parse_args(argv)
-    cluster = Cluster(chosen.scratch.absolute(), hooks=not chosen.no_hooks, gpus=chosen.gpus)
     try:
         if chosen.verb == "down":
-            cluster.stop()
+            Cluster(chosen.scratch.absolute()).stop()
         else:
-            began = time.monotonic()
-            cluster.start()
-            print(f"{len(cluster.nodes)} nodes idle after {time.monotonic() - began:.1f} s. Use it with:")
-            print(f"export SLURM_CONF={cluster.conf}")
+            _up(chosen)
     except ClusterError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _up(chosen: argparse.Namespace) -> None:
+    folder, hooks = chosen.scratch.absolute(), not chosen.no_hooks
+    cluster = Cluster(folder, hooks=hooks, gpus=chosen.gpus, release=chosen.release)
+    began = time.monotonic()
+    cluster.start()
+    print(f"{len(cluster.nodes)} nodes idle after {time.monotonic() - began:.1f} s. Use it with:")
+    print(f"export SLURM_CONF={cluster.conf}")
+    if chosen.release:
+        print(f"export PATH={cluster.bin}:$PATH")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pathlib import Path
 __all__ = ["can_freeze", "can_hang", "frozen", "hung", "mounted", "private_mounts"]
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_CLONE_NEWNS, _MS_REC, _MS_PRIVATE, _MNT_DETACH = 0x20000, 0x4000, 1 << 18, 2
+_CLONE_NEWNS, _MS_REC, _MS_PRIVATE, _MS_SHARED, _MNT_DETACH = 0x20000, 0x4000, 1 << 18, 1 << 20, 2
 #: linux/fuse.h: struct fuse_in_header; struct fuse_out_header with struct fuse_init_out of protocol 7.31.
 _IN, _OUT, _INIT_OUT, _INIT = struct.Struct("=IIQQIIIHH"), struct.Struct("=IiQ"), struct.Struct("=IIIIHHIIHHI28x"), 26
 
@@ -38,12 +38,14 @@ def _mount(source: str, folder: str, kind: str, flags: int, data: str) -> None:
 
 @contextmanager
 def private_mounts() -> Iterator[None]:
-    """This thread and what it starts see their own mounts: a `df` of somebody else must not hang on ours."""
+    """This thread and what it starts see their own mounts: a `df` of somebody else must not hang on ours. They are
+    shared with name spaces that are made out of this one later (a cluster of another release has some)."""
     before = os.open("/proc/self/ns/mnt", os.O_RDONLY)
     here = os.getcwd()
     try:
         _call("unshare", _CLONE_NEWNS)
-        _mount("none", "/", "none", _MS_REC | _MS_PRIVATE, "")
+        for kind in (_MS_PRIVATE, _MS_SHARED):
+            _mount("none", "/", "none", _MS_REC | kind, "")
         yield
     finally:
         _call("setns", before, _CLONE_NEWNS)

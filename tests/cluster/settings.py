@@ -36,6 +36,7 @@ class Settings:
     gpus: int = 0
     hooks: Mapping[str, Path] = field(default_factory=dict)  # Prolog, Epilog, TaskProlog, EpilogSlurmctld that exist
     extra: Sequence[str] = ()  # lines for the end of slurm.conf
+    plugins: Path | None = None  # of a Slurm that is not the machine's own, whose commands are in scratch/bin
 
 
 def slurm_conf(of: Settings) -> str:
@@ -75,6 +76,7 @@ def _daemons(of: Settings) -> list[str]:
         f"AccountingStoragePass={socket}",
         "AccountingStoreFlags=job_comment",
         "MpiDefault=none",
+        *([f"PluginDir={of.plugins}"] if of.plugins else []),
     ]
 
 
@@ -183,6 +185,7 @@ GRANT ALL ON nccl_slurm.* TO {user};
 def daemon_toml(of: Settings) -> str:
     """nccl-slurm.toml with a site's defaults, but for paths and for waits that a test can't afford."""
     scratch = of.scratch
+    commands = f'bin = "{scratch}/bin"\n' if of.plugins else ""
     return f"""\
 [paths]
 state = "{scratch}/daemon"
@@ -191,7 +194,7 @@ events = "{scratch}/events"
 
 [slurm]
 conf = "{scratch}/etc/slurm.conf"
-
+{commands}
 [daemon]
 tick_s = 0.2
 nodes_poll_s = 1

@@ -6,7 +6,6 @@ the boot unit closes the run that no epilog closed.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.conftest import scratch_slot
-from tests.cluster.harness import Cluster, missing_programs
+from tests.cluster.harness import Cluster
 from tests.cluster.outcome import Outcome, outcome, report
 from tests.cluster.processes import wait_until
 
@@ -23,13 +22,10 @@ XID = "NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>, GPU has 
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster(release: str | None) -> Iterator[Cluster]:
     """In place of the one that all tests share: with GPUs, which accounting counts."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    if missing := missing_programs():
-        pytest.skip(f"not installed: {', '.join(missing)}")
-    with scratch_slot() as folder, Cluster(folder, gpus=2, extra=["AccountingStorageTRES=gres/gpu"]) as made:
+    extra = ["AccountingStorageTRES=gres/gpu"]
+    with scratch_slot() as folder, Cluster(folder, gpus=2, extra=extra, release=release) as made:
         made.start_daemon()
         yield made
 

@@ -120,15 +120,15 @@ def test_a_second_start_clears_what_a_crashed_run_left(cluster: Cluster) -> None
 import os, sys
 from pathlib import Path
 from tests.cluster.harness import Cluster
-cluster = Cluster(Path(sys.argv[1]), hooks=False, gpus=2)
+cluster = Cluster(Path(sys.argv[1]), hooks=False, gpus=2, release=sys.argv[2] or None)
 cluster.start()
 job = cluster.sbatch("#!/bin/sh\\nsrun sleep 300\\n", "-N2", "--gpus-per-node=1")
 cluster.wait_job(job, "RUNNING")
 os._exit(9)
 """
-    done = subprocess.run([sys.executable, "-c", crash, str(folder)], cwd=CHECKOUT, timeout=60)
+    done = subprocess.run([sys.executable, "-c", crash, str(folder), cluster.release or ""], cwd=CHECKOUT, timeout=60)
     assert done.returncode == 9
-    again = Cluster(folder, hooks=False)
+    again = Cluster(folder, hooks=False, release=cluster.release)
     assert again.alive("slurmctld")
     old = {
         name: (folder / "pid" / f"{name}.pid").read_text() for name in ("munged", "mariadbd", "slurmctld", "slurmd.n1")

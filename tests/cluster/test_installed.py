@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import scratch_slot
-from tests.cluster.harness import NODES, Cluster, missing_programs
+from tests.cluster.harness import NODES, Cluster
 from tests.cluster.processes import wait_until
 from tests.install.staging import Installer, copy_checkout, snapshot
 
@@ -39,14 +39,12 @@ class Lab:
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    if missing := missing_programs():
-        pytest.skip(f"not installed: {', '.join(missing)}")
+def lab(release: str | None) -> Iterator[Lab]:
     with scratch_slot() as folder:
         home = folder.parent / f"{folder.name}.installed"
         shutil.rmtree(home, ignore_errors=True)
         (home / "root").mkdir(parents=True)
-        cluster = Cluster(folder, hooks=False, extra=hook_lines(home))
+        cluster = Cluster(folder, hooks=False, extra=hook_lines(home), release=release)
         lab = Lab(home, Installer(copy_checkout(home / "checkout"), home / "root"), {}, cluster)
         prepare(lab)
         try:

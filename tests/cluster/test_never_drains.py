@@ -17,7 +17,7 @@ import pytest
 from tests.cluster import mounts
 from tests.cluster.conditions import CONDITIONS, Condition
 from tests.cluster.conftest import scratch_slot
-from tests.cluster.harness import Cluster, missing_programs
+from tests.cluster.harness import Cluster
 from tests.cluster.processes import wait_until
 from tests.cluster.spoiled import Node, hangs, kill, prepare
 from tests.cluster.waves import Fate, job_facts, node_facts, run_wave, wait_settled
@@ -28,13 +28,9 @@ SHORT = "#!/bin/sh\nsrun true\n"
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster(release: str | None) -> Iterator[Cluster]:
     """In place of the one that all tests share: with mounts of its own, and a capture.conf for each node."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    if missing := missing_programs():
-        pytest.skip(f"not installed: {', '.join(missing)}")
-    with mounts.private_mounts(), scratch_slot() as folder, Cluster(folder) as made:
+    with mounts.private_mounts(), scratch_slot() as folder, Cluster(folder, release=release) as made:
         nodes = prepare(made)
         with mounts.mounted(Path("/usr/local/sbin"), "--bind", str(nodes[0].smi.parent)):
             yield made

@@ -5,7 +5,6 @@ Rows in which Slurm itself drains a node are here to be told in docs/never-drain
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -15,20 +14,16 @@ import pytest
 
 from tests.cluster import mounts
 from tests.cluster.conftest import scratch_slot
-from tests.cluster.harness import Cluster, missing_programs
+from tests.cluster.harness import Cluster
 from tests.cluster.processes import wait_until
 
 SHORT = "#!/bin/sh\nsrun true\n"
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster(release: str | None) -> Iterator[Cluster]:
     """In place of the one that all tests share: Slurm is started again with other settings."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    if missing := missing_programs():
-        pytest.skip(f"not installed: {', '.join(missing)}")
-    with mounts.private_mounts(), scratch_slot() as folder, Cluster(folder) as made:
+    with mounts.private_mounts(), scratch_slot() as folder, Cluster(folder, release=release) as made:
         yield made
 
 

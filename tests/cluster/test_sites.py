@@ -86,8 +86,8 @@ def test_as_slurm_user_with_fewer_sources(lab: Cluster) -> None:
                 os.chown(path, before.st_uid, before.st_gid)
 
 
-def test_without_slurmdbd_there_is_a_report_and_no_comment() -> None:
-    with scratch_slot() as folder, Cluster(folder) as lab:
+def test_without_slurmdbd_there_is_a_report_and_no_comment(release: str | None) -> None:
+    with scratch_slot() as folder, Cluster(folder, release=release) as lab:
         lab.conf.write_text(lab.conf.read_text().replace("accounting_storage/slurmdbd", "accounting_storage/none"))
         lab.restart_slurmctld()
         lab.wait_idle(60)

@@ -107,8 +107,8 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with scratch_slot() as folder, Cluster(folder, hooks=False, gpus=1) as cluster:
+def site(release: str | None) -> Iterator[Site]:
+    with scratch_slot() as folder, Cluster(folder, hooks=False, gpus=1, release=release) as cluster:
         install_hooks(folder, CHECKOUT)
         code = folder / "prefix" / "nccl_slurm"
         shutil.copytree(CHECKOUT / "nccl_slurm", code, ignore=shutil.ignore_patterns("__pycache__"))
@@ -126,6 +126,7 @@ def site() -> Iterator[Site]:
 def checked(site: Site, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
     of = site.layout
     where = ["--prefix", of.prefix, "--hooks", of.hooks, "--conf", of.conf, "--slurm-conf", str(site.cluster.conf)]
+    where += ["--slurm-bin", str(site.cluster.slurm_bin)]
     status = check.run([*where, *options])
     return status, capsys.readouterr().out
 
@@ -330,8 +331,7 @@ def hide(site: Site, node: str, path: str) -> None:
     shutil.copytree(hooks, view)
     (view / Path(path).relative_to(hooks)).unlink()
     cluster.kill_slurmd(node)
-    start = f"mount --bind {shlex.quote(str(view))} {shlex.quote(hooks)} && hostname {node} && exec slurmd -D -N {node}"
-    cluster._start(f"slurmd.{node}", ["unshare", "--uts", "--mount", "sh", "-c", start])
+    cluster.start_slurmd(node, before=f"mount --bind {shlex.quote(str(view))} {shlex.quote(hooks)}")
 
 
 def test_a_node_without_the_task_prolog_gets_no_lines(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,8 @@ class Fate:
 
     def submit(self) -> str:
         of = self.condition
-        command = ["env", *of.environment, "/usr/bin/sbatch", "--parsable", "-w", self.node.name, *of.options]
+        sbatch = str(self.node.cluster.slurm_bin / "sbatch")
+        command = ["env", *of.environment, sbatch, "--parsable", "-w", self.node.name, *of.options]
         return self.node.cluster.run(command, user="alice", stdin=of.script).stdout.strip()
 
     def look(self, job: str, seconds: float) -> None:

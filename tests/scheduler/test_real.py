@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from nccl_slurm.errors import SlurmRefused, SlurmUnreachable
 from nccl_slurm.scheduler.cli_client import CliClient
 from nccl_slurm.scheduler.client import Accounted, CommentState, LiveJob
 from tests.cluster.conftest import scratch_slot
-from tests.cluster.harness import Cluster, missing_programs
+from tests.cluster.harness import Cluster
 from tests.cluster.processes import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -43,20 +42,16 @@ class Jobs:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster(release: str | None) -> Iterator[Cluster]:
     """Slurm alone, with GPUs; a module's own, so that it is gone when the next tests start theirs."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    if missing := missing_programs():
-        pytest.skip(f"not installed: {', '.join(missing)}")
     extra = ["AccountingStorageTRES=gres/gpu"]
-    with scratch_slot() as folder, Cluster(folder, hooks=False, gpus=4, extra=extra) as running:
+    with scratch_slot() as folder, Cluster(folder, hooks=False, gpus=4, extra=extra, release=release) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def client(cluster: Cluster) -> CliClient:
-    return CliClient("/usr/bin", str(cluster.conf), 30)
+    return CliClient(str(cluster.slurm_bin), str(cluster.conf), 30)
 
 
 @pytest.fixture(scope="module")
@@ -296,7 +291,7 @@ def test_daemons_that_are_away(cluster: Cluster, client: CliClient, jobs: Jobs) 
         assert client.nodes()
     finally:
         cluster.start_slurmdbd()
-    hurried = CliClient("/usr/bin", str(cluster.conf), 1)  # Slurm's commands try for 10 to 20 s
+    hurried = CliClient(str(cluster.slurm_bin), str(cluster.conf), 1)  # Slurm's commands try for 10 to 20 s
     cluster.stop_slurmctld()
     try:
         each([client.nodes, hurried.jobs, hurried.settings, lambda: hurried.write_live_comment(own, "x")])
