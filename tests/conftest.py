@@ -7,11 +7,13 @@ without it on the machine's own.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import pytest
 from hypothesis import settings
 
 from tests.cluster import releases
+from tests.cluster.client import ClusterError
 from tests.cluster.harness import missing_programs
 
 RELEASES = [name.strip() for name in os.environ.get("NCCL_SLURM_TEST_RELEASES", "").split(",") if name.strip()]
@@ -23,6 +25,17 @@ settings.load_profile("shared-machine")
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if RELEASES and "release" in metafunc.fixturenames:
         metafunc.parametrize("release", RELEASES, indirect=True, scope="session")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Releases are made here, since it takes longer than a test may; what goes wrong is told by the fixture."""
+    if session.config.option.collectonly or os.geteuid() != 0:
+        return
+    wanted = {item.callspec.params.get("release") for item in session.items if hasattr(item, "callspec")}
+    for name in wanted & set(releases.SUITES):
+        if name != releases.own() and not releases.missing(name):
+            with suppress(ClusterError):
+                releases.find(name)
 
 
 @pytest.fixture(scope="session")
@@ -37,4 +50,5 @@ def release(request: pytest.FixtureRequest) -> str | None:
         return None
     if why := releases.missing(wanted):
         pytest.skip(f"Slurm {wanted}: {why}")
+    releases.find(wanted)
     return wanted

@@ -95,6 +95,21 @@ class Site:
                 order.setdefault(host, []).append(name)
         return order
 
+    @property
+    def looks(self) -> str:
+        """For `script`: notes what our hooks have left of the job by then."""
+        return f"ls {self.cluster.spool}/$SLURMD_NODENAME/$SLURM_JOB_ID.*/root >${{to}}.left 2>/dev/null || :"
+
+    def after_ours(self, job: str) -> set[tuple[str, bool]]:
+        """Prolog and Epilog (``prolog``, ``epilog``) of scripts that look, and whether ours had run before."""
+        found = set()
+        for path in self.seen.glob("*.env"):
+            text = path.read_text()
+            if f"SLURM_JOB_ID={job}\n" in text and (context := re.search(r"CONTEXT=(\w+)_slurmd\n", text)):
+                left = path.with_suffix(".left").read_text().split()
+                found.add((context[1], f"{context[1]}.env" in left))
+        return found
+
     def environments(self, job: str) -> dict[str, set[frozenset[str]]]:
         """Script → the environments that it had, without what differs from job to job."""
         found: dict[str, set[frozenset[str]]] = {}
@@ -229,8 +244,12 @@ def remove_files(site: Site) -> None:
         aside.rename(hooks)
 
 
-def both_run(site: Site, before: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The site's as before, ours too, and the checker and the uninstaller see what is in force."""
+#: docs/wiring.md: ours end with 0 whatever happens, so they go first.
+OURS_FIRST = {("prolog", True), ("epilog", True)}
+
+
+def both_run(site: Site, before: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """A job, which is returned: the site's as before, ours too, and the checker and the uninstaller see what is in force."""
     job, state = site.job()
     assert state == "COMPLETED"
     assert wait_until(lambda: (site.cluster.events / "new" / f"{job}.0").exists(), 20)
@@ -245,6 +264,7 @@ def both_run(site: Site, before: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert len(ours_in(config, site.layout)) == 4
     status, told = checked(site, capsys)
     assert status == 0 and "nothing to add" in told, told
+    return job
 
 
 def test_a_site_without_hooks(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -263,13 +283,13 @@ def test_a_site_without_hooks(site: Site, capsys: pytest.CaptureFixture[str]) ->
 def test_a_site_with_one_prolog_and_one_epilog(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.configure()
     fails = site.folder / "fails"
-    epilog = site.script("epilog", f"[ ! -e {fails} ]")
-    lines = [f"Prolog={site.script('prolog')}", f"Epilog={epilog}", "PrologFlags=Alloc,NoHold"]
+    epilog = site.script("epilog", f"{site.looks}; [ ! -e {fails} ]")
+    lines = [f"Prolog={site.script('prolog', site.looks)}", f"Epilog={epilog}", "PrologFlags=Alloc,NoHold"]
     site.restart(*lines)
     before, _ = site.job()
     assert sorted(site.ran(before).values()) == [["prolog", "epilog"]] * 2
     wired = wire(site, capsys)
-    both_run(site, before, capsys)
+    assert site.after_ours(both_run(site, before, capsys)) == OURS_FIRST
     site.cluster.wait_idle(60)
     fails.touch()
     site.cluster.wait_job(site.cluster.sbatch("#!/bin/sh\ntrue\n", "-N1"))
@@ -283,14 +303,14 @@ def test_a_site_with_one_prolog_and_one_epilog(site: Site, capsys: pytest.Captur
 def test_a_site_with_folders(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.configure()
     for name in ("10-first", "Zfs", "a-check"):
-        site.script(f"prolog.d/{name}")
-        site.script(f"epilog.d/{name}")
+        site.script(f"prolog.d/{name}", site.looks)
+        site.script(f"epilog.d/{name}", site.looks)
     lines = [f"Prolog={site.folder}/prolog.d/*", f"Epilog={site.folder}/epilog.d/*", "PrologFlags=Contain"]
     site.restart(*lines)
     before, _ = site.job()
     assert sorted(site.ran(before).values()) == [["a-check", "Zfs", "10-first"] * 2] * 2
     wired = wire(site, capsys)
-    both_run(site, before, capsys)
+    assert site.after_ours(both_run(site, before, capsys)) == OURS_FIRST
     take_away(site, wired)
 
 
