@@ -249,7 +249,7 @@ OURS_FIRST = {("prolog", True), ("epilog", True)}
 
 
 def both_run(site: Site, before: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """A job, which is returned: the site's as before, ours too, and the checker and the uninstaller see what is in force."""
+    """The site's as before, ours too, and the checker and the uninstaller see what is in force. Returns the job."""
     job, state = site.job()
     assert state == "COMPLETED"
     assert wait_until(lambda: (site.cluster.events / "new" / f"{job}.0").exists(), 20)
