@@ -181,7 +181,9 @@ class Cluster(Client):
             "--skip-test-db",
             "--auth-root-authentication-method=normal",
         ]
-        succeed(subprocess.run(self.inside(install), env=self.env, capture_output=True, text=True))
+        # A server that starts removes temporary tables in /tmp, those of another one that starts as well.
+        env = {**self.env, "TMPDIR": str(self.scratch / "run")}
+        succeed(subprocess.run(self.inside(install), env=env, capture_output=True, text=True))
 
     def start_database(self) -> None:
         """Durability is off: what a test writes dies with the test."""
@@ -205,7 +207,7 @@ class Cluster(Client):
             # slurmdbd warns that it may fail with it. MariaDB 11.6 and later have it on, older ones don't know it.
             "--loose-innodb-snapshot-isolation=OFF",
         ]
-        self._start("mariadbd", self.inside(command))
+        self._start("mariadbd", self.inside(command), TMPDIR=str(self.scratch / "run"))
         ping = self.inside(["mariadb-admin", "--no-defaults", f"--socket={self.sql_socket}", "--user=root", "ping"])
         self._await("mariadbd", lambda: subprocess.run(ping, env=self.env, capture_output=True).returncode == 0)
 
