@@ -125,8 +125,8 @@ def make_folders(scratch: Path, nodes: Sequence[str]) -> None:
 
 
 def remove_folders(scratch: Path) -> None:
-    """All but ``log``. ``job-python`` is made by `job_python`, the link ``bin`` where another release's Slurm runs. Users
-    nest folders deeper than shutil's recursion: rm's has no limit.
+    """All but ``log``. ``job-python`` is made by `job_python`, the link ``bin`` for another release's Slurm. Users nest
+    folders deeper than shutil's recursion: rm's has no limit.
     """
     names = {*(name.partition("/")[0] for name in FOLDERS), "job-python", "bin"} - {"log"}
     subprocess.run(["rm", "-rf", "--one-file-system", *(scratch / name for name in names)], capture_output=True)
