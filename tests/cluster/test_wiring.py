@@ -30,6 +30,8 @@ PASSING = re.compile(
     r"|CUDA_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ROCR_VISIBLE_DEVICES|ZE_AFFINITY_MASK|_|PWD|SHLVL|OLDPWD"
     r"|NCCL_SLURM_SET|NCCL_DEBUG\w*|TORCH_\w+|PET_LOG_DIR)="
 )
+#: From 24.11 a step whose end could not be told, because slurmctld was just being restarted, tells it 60 s later.
+IDLE_S = 120
 
 
 @dataclass
@@ -77,13 +79,13 @@ class Site:
         self.cluster.conf.write_text(self.cluster.conf.read_text() + "".join(f"{line}\n" for line in lines))
         self.cluster.restart_slurmctld()
         self.cluster.slurm("scontrol", "reconfigure")
-        self.cluster.wait_idle(60)
+        self.cluster.wait_idle(IDLE_S)
 
     def job(self) -> tuple[str, str]:
         """Its id and state, when all hooks are through."""
         job = self.cluster.sbatch("#!/bin/sh\nsrun true\n", "-N2", "--gpus-per-node=1")
         state = self.cluster.wait_job(job)
-        self.cluster.wait_idle(60)
+        self.cluster.wait_idle(IDLE_S)
         return job, state
 
     def ran(self, job: str) -> dict[str, list[str]]:
@@ -162,7 +164,7 @@ def follow(site: Site, told: str) -> None:
             site.cluster.slurm("scontrol", "reconfigure")
         elif head == "Then: restart slurmctld (running jobs go on), and scontrol reconfigure":
             site.restart()
-    site.cluster.wait_idle(60)
+    site.cluster.wait_idle(IDLE_S)
 
 
 def edit(conf: Path, lines: list[str]) -> None:
@@ -290,7 +292,7 @@ def test_a_site_with_one_prolog_and_one_epilog(site: Site, capsys: pytest.Captur
     assert sorted(site.ran(before).values()) == [["prolog", "epilog"]] * 2
     wired = wire(site, capsys)
     assert site.after_ours(both_run(site, before, capsys)) == OURS_FIRST
-    site.cluster.wait_idle(60)
+    site.cluster.wait_idle(IDLE_S)
     fails.touch()
     site.cluster.wait_job(site.cluster.sbatch("#!/bin/sh\ntrue\n", "-N1"))
     drained = "Epilog error"
@@ -359,7 +361,7 @@ def test_a_node_without_the_task_prolog_gets_no_lines(site: Site, capsys: pytest
     site.restart()
     hide(site, "n4", site.layout.task_prolog)
     try:
-        site.cluster.wait_idle(60)
+        site.cluster.wait_idle(IDLE_S)
         status, told = checked(site, capsys)
         assert status == 1
         assert f"  n4: {site.layout.task_prolog} is missing\n" in told
@@ -374,7 +376,7 @@ def test_a_node_without_the_task_prolog_gets_no_lines(site: Site, capsys: pytest
     finally:
         site.cluster.kill_slurmd("n4")
         site.cluster.start_slurmd("n4")
-        site.cluster.wait_idle(60)
+        site.cluster.wait_idle(IDLE_S)
 
 
 def test_a_dry_run_asks_no_host(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
