@@ -212,7 +212,7 @@ def _accounted(raw_id: int, row: Mapping[str, str], gpus_tracked: bool) -> Accou
         id=clean(row["JobID"]),
         cluster=clean(row["Cluster"]),
         state=state,
-        record=number_of(row.get("DBIndex")),
+        record=number_of(row.get("DBIndex"), 20),  # 24.11 and later: 16295862543852638208, all of 64 bits
         cancelled_by=cancelled_by,
         submit=time_of(row["Submit"]),
         start=time_of(row["Start"]),

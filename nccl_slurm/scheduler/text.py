@@ -102,8 +102,8 @@ def time_of(value: str | None) -> float | None:
     return float(number) if number else None
 
 
-def number_of(value: str | None) -> int | None:
-    return int(value) if value and re.fullmatch(r"[0-9]{1,18}", value, re.ASCII) else None
+def number_of(value: str | None, digits: int = 18) -> int | None:
+    return int(value) if value and re.fullmatch(rf"[0-9]{{1,{digits}}}", value, re.ASCII) else None
 
 
 def exit_pair(value: str | None) -> str | None:

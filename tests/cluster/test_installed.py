@@ -117,7 +117,8 @@ def test_hooks_are_replaced_under_running_jobs(lab: Lab) -> None:
 
 def test_uninstall_waits_until_slurm_names_the_hooks_no_more(lab: Lab) -> None:
     cluster, conf = lab.cluster, lab.cluster.conf
-    gone = ("--uninstall", *lab.places[4:6], "--slurm-conf", str(conf))
+    slurm = ("--slurm-bin", str(cluster.slurm_bin), "--slurm-conf", str(conf))
+    gone = ("--uninstall", *lab.places[4:6], *slurm)
     refused = lab.install(*gone, check=False)
     assert refused.returncode == 1
     for line in hook_lines(lab.home):

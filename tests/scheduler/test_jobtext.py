@@ -136,6 +136,14 @@ def step(identity: str, **values: str) -> str:
     return sacct(jobtext.ACCOUNTING_FIELDS, **{**empty, "JobIDRaw": identity, "JobID": identity, **values})
 
 
+def test_a_record_number_of_later_releases() -> None:
+    """24.11 and 26.05 number records by an id of 64 bits, 22.05 by counting."""
+    (job,) = jobtext.read_accounting(
+        sacct(DBIndex="16295862543852638208"), D, jobtext.ACCOUNTING_FIELDS, gpus_tracked=True
+    )
+    assert job.record == 16295862543852638208
+
+
 def test_a_job_with_its_steps() -> None:
     printed = (
         sacct()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,6 +210,7 @@ def test_the_window(client: CliClient, jobs: Jobs) -> None:
     (record,) = client.accounting([jobs.own])
     end = record.end or 0.0
     assert record in client.accounting(since=end)
+    assert wait_until(lambda: time.time() > end + 6, 15)  # sacct of 24.11 refuses a start that is still to come
     assert jobs.own not in {job.raw_id for job in client.accounting(since=end + 5)}
     assert jobs.own not in {job.raw_id for job in client.accounting(since=1.0, until=(record.submit or 0.0) - 5)}
 
