@@ -226,13 +226,14 @@ def no_hook_runs(site: Site) -> None:
     before = set(site.cluster.spool.glob("*/*.*"))
     for node in site.cluster.nodes:
         site.cluster.slurm("srun", "-w", node, "true", user="alice")
-    site.cluster.wait_idle(60)
+    site.cluster.wait_idle(IDLE_S)
     assert set(site.cluster.spool.glob("*/*.*")) == before
 
 
 def remove_files(site: Site) -> None:
     """As --uninstall does when it finds no reason not to (tests/cluster/test_installed.py runs it)."""
-    options = parse(["--uninstall", "--slurm-conf", str(site.cluster.conf), "--slurmd-reconfigured"])
+    slurm = ["--slurm-bin", str(site.cluster.slurm_bin), "--slurm-conf", str(site.cluster.conf)]
+    options = parse(["--uninstall", *slurm, "--slurmd-reconfigured"])
     assert list(still_named(replace(options, layout=site.layout), Applied(False, print))) == []
     hooks = Path(site.layout.hooks)
     aside = hooks.with_name("aside")
@@ -240,7 +241,7 @@ def remove_files(site: Site) -> None:
     try:
         for node in site.cluster.nodes:
             site.cluster.slurm("srun", "-w", node, "true", user="alice")
-        site.cluster.wait_idle(60)
+        site.cluster.wait_idle(IDLE_S)
         assert site.cluster.slurm("sinfo", "-R", "-h", "-o", "%E").stdout == ""
     finally:
         aside.rename(hooks)
