@@ -335,7 +335,8 @@ run_tests() {
     local results output options=()
     results=$(mktemp)
     output=$(mktemp)
-    [ "$quick" = no ] || options+=(-m "not cluster and not torch")
+    # Tests on a real Slurm mostly wait: three processes with a cluster each, a file of tests in one of them.
+    if [ "$quick" = yes ]; then options+=(-m "not cluster and not torch"); else options+=(-n 3 --dist loadfile); fi
     if NCCL_SLURM_NODE_PYTHON=$(find_node_python); then
         export NCCL_SLURM_NODE_PYTHON
     else

@@ -44,7 +44,8 @@ def said(lab: Cluster, job: str) -> str:
 
 def _words(lab: Cluster, job: str) -> Iterator[str]:
     for folder in (lab.shared, lab.log, lab.events, *lab.spool.glob("*/*/root")):
-        yield from (path.read_text(errors="replace") for path in sorted(folder.rglob("*")) if _is_own(path))
+        own = (path for path in sorted(folder.rglob("*")) if _is_own(path) and path.name != "outcomes.tsv")
+        yield from (path.read_text(errors="replace") for path in own)
     for words in (
         ("report", job),
         ("report", job, "--json"),
