@@ -94,8 +94,8 @@ def test_requeued_after_a_node_died(lab: Cluster) -> None:
     lab.kill_slurmd("n4")
     first = outcome(lab, job, "--run", "1")
     assert (first.state, first.failure_class) == ("NODE_FAIL", "slurm-node-fail")
-    shown = lab.slurm("squeue", "-h", "-j", job, "-O", "Comment:200").stdout
-    assert f"n4 failed first (slurm-node-fail); investigate n4; report {job}" in shown
+    line = f"n4 failed first (slurm-node-fail); investigate n4; report {job}"
+    assert wait_until(lambda: line in lab.slurm("squeue", "-h", "-j", job, "-O", "Comment:200").stdout, 60)
 
 
 def test_drained_while_it_ran_is_no_accusation(lab: Cluster) -> None:

@@ -43,9 +43,9 @@ def said(lab: Cluster, job: str) -> str:
 
 
 def _words(lab: Cluster, job: str) -> Iterator[str]:
-    for folder in (lab.shared, lab.log, lab.events, *lab.spool.glob("*/*/root")):
-        own = (path for path in sorted(folder.rglob("*")) if _is_own(path) and path.name != "outcomes.tsv")
-        yield from (path.read_text(errors="replace") for path in own)
+    for folder in (lab.shared, lab.events, *lab.spool.glob("*/*/root")):
+        yield from (path.read_text(errors="replace") for path in sorted(folder.rglob("*")) if _is_own(path))
+    yield (lab.log / "nccl-slurm.out").read_text(errors="replace")  # Slurm's own logs are Slurm's
     for words in (
         ("report", job),
         ("report", job, "--json"),
