@@ -7,20 +7,15 @@ regular file with one link, owned by a trusted user, small, of the right schema,
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from typing import Any
 
-import fastjsonschema
-
-from nccl_slurm import strict_json
+from nccl_slurm import schema
 from nccl_slurm.errors import InputError, RecordError
 
 __all__ = ["MAX_RECORD_BYTES", "Inbox", "Incoming", "validate_record"]
@@ -146,11 +141,9 @@ class Inbox:
 def validate_record(data: bytes) -> dict[str, Any]:
     """The record as an object that fits node-record/1. Raises RecordError."""
     try:
-        return dict(_record_schema()(strict_json.loads(data)))
-    except fastjsonschema.JsonSchemaException as error:
-        raise RecordError(f"does not fit node-record/1: {str(error)[:200]}") from None
+        return schema.loads(data, "node-record/1")
     except ValueError as error:
-        raise RecordError(f"not JSON: {str(error)[:100]}") from None
+        raise RecordError(str(error)) from None
 
 
 def _is_old(folder: int, name: str, before: float) -> bool:
@@ -171,10 +164,3 @@ def _remove(folder: int, name: str) -> None:
         os.unlink(name, dir_fd=folder)
     except IsADirectoryError:
         os.rmdir(name, dir_fd=folder)
-
-
-@cache
-def _record_schema() -> Callable[[Any], Any]:
-    text = resources.files("nccl_slurm").joinpath("data/schemas/node-record-1.json").read_text(encoding="utf-8")
-    compiled: Callable[[Any], Any] = fastjsonschema.compile(json.loads(text))
-    return compiled
