@@ -232,6 +232,23 @@ class Cluster(Client):
         self.stop_slurmctld()
         self.start_slurmctld()
 
+    def reconfigure(self) -> None:
+        """`scontrol` returns when slurmctld has read the new slurm.conf, each slurmd follows in its own time: waits
+        for what each says of it, and then for half a second without a word."""
+        logs = [self.log / f"slurmd.{node}.log" for node in self.nodes if self.alive(f"slurmd.{node}")]
+        before = [path.stat().st_size for path in logs]
+        self.slurm("scontrol", "reconfigure")
+
+        def through() -> bool:
+            now = time.time()
+            stats = [path.stat() for path in logs]
+            return all(
+                stat.st_size > size and now - stat.st_mtime > 0.5 for stat, size in zip(stats, before, strict=True)
+            )
+
+        if not wait_until(through, 60.0):
+            raise ClusterError("a slurmd has not read the new slurm.conf in 60 s")
+
     def start_slurmd(self, node: str, *, booted: bool = False, before: str = "") -> None:
         """``booted``: the machine is just up. ``before`` (of the shell) comes first, in mounts of the node's own. Does
         not wait for the node to register (see `wait_idle`)."""

@@ -140,7 +140,7 @@ def test_uninstall_waits_until_slurm_names_the_hooks_no_more(lab: Lab) -> None:
         pid = cluster._processes.pid(f"slurmd.{name}")
         assert f"slurmd (pid {pid}, since " in unread.stderr and f" is older than {conf} " in unread.stderr
     assert "--slurmd-reconfigured says that it was done" in unread.stderr
-    cluster.slurm("scontrol", "reconfigure")
+    cluster.reconfigure()
     gone = (*gone, "--slurmd-reconfigured")
     assert wait_until(lambda: lab.install(*gone, "--discard-records", check=False).returncode == 0, 60.0, every=2.0)
     handed_over = (f"{lab.home}/shared/", f"{lab.home}/events/")  # the controller's, and what lies in them

@@ -78,7 +78,7 @@ class Site:
     def restart(self, *lines: str) -> None:
         self.cluster.conf.write_text(self.cluster.conf.read_text() + "".join(f"{line}\n" for line in lines))
         self.cluster.restart_slurmctld()
-        self.cluster.slurm("scontrol", "reconfigure")
+        self.cluster.reconfigure()
         self.cluster.wait_idle(IDLE_S)
 
     def job(self) -> tuple[str, str]:
@@ -161,7 +161,7 @@ def follow(site: Site, told: str) -> None:
         elif head.startswith("Lines for "):
             edit(Path(head.split()[2].rstrip(",")), lines)
         elif head == "Then: scontrol reconfigure":
-            site.cluster.slurm("scontrol", "reconfigure")
+            site.cluster.reconfigure()
         elif head == "Then: restart slurmctld (running jobs go on), and scontrol reconfigure":
             site.restart()
     site.cluster.wait_idle(IDLE_S)

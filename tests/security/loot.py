@@ -38,12 +38,12 @@ def record_is_there(report: dict[str, Any]) -> bool:
 
 
 def said(lab: Cluster, job: str) -> str:
-    """Records, store, reports, comments, notes and logs, as one text."""
+    """All records and notes and the daemon's log; of the job what its nodes keep, reports, comments. As one text."""
     return "\n".join(_words(lab, job))
 
 
 def _words(lab: Cluster, job: str) -> Iterator[str]:
-    for folder in (lab.shared, lab.events, *lab.spool.glob("*/*/root")):
+    for folder in (lab.shared, lab.events, *lab.spool.glob(f"*/{job}.*/root")):
         yield from (path.read_text(errors="replace") for path in sorted(folder.rglob("*")) if _is_own(path))
     yield (lab.log / "nccl-slurm.out").read_text(errors="replace")  # Slurm's own logs are Slurm's
     for words in (
