@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
+import json
+import os
+import time
+from contextlib import suppress
 from typing import Any
 
-from nccl_slurm.capture import command
+from nccl_slurm.capture import command, spool
+from nccl_slurm.capture.conf import Conf
 from nccl_slurm.model import Gap
 
-__all__ = ["chrony", "measure", "timedate"]
+__all__ = ["chrony", "kept", "measure", "timedate"]
 
 _LIMIT_S = 5.0
+#: A daemon that keeps a clock looks at it about as often. timedatectl starts a service of systemd's for its answer.
+_KEPT_S = 60.0
+
+
+def kept(conf: Conf, gaps: list[Gap]) -> dict[str, Any]:
+    """The record's ``clock``, which the first of a minute's runs on this node measures for all."""
+    path = os.path.join(conf.spool, "clock.json")
+    stored = _stored(path)
+    if stored is None:
+        own: list[Gap] = []
+        stored = {"clock": measure(own), "gaps": [{"source": one.source, "why": one.why} for one in own]}
+        with suppress(OSError):
+            spool.write_whole(path, stored)
+    gaps += [Gap(one["source"], one["why"]) for one in stored["gaps"]]
+    return dict(stored["clock"])
+
+
+def _stored(path: str) -> dict[str, Any] | None:
+    """None where there is none, where it is old, and where the clock was set back behind it."""
+    try:
+        with open(path, encoding="ascii") as file:
+            if 0.0 <= time.time() - os.fstat(file.fileno()).st_mtime < _KEPT_S:
+                value = json.load(file)
+                return value if isinstance(value, dict) and set(value) == {"clock", "gaps"} else None
+    except (OSError, ValueError):
+        pass
+    return None
 
 
 def measure(gaps: list[Gap]) -> dict[str, Any]:

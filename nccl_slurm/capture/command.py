@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
 import signal
@@ -39,9 +40,13 @@ def run(
     ``errors``: standard error is part of the text.
     """
     environment = dict(env or {}, LC_ALL="C", TZ="UTC", PATH=os.environ.get("PATH") or _PATH)
+    program = _found(argv[0], environment["PATH"])
+    if program is None:  # told without a process: most nodes lack one of the commands that are asked
+        return Output("", f"{argv[0]}: {os.strerror(errno.ENOENT)}")
     try:
         child = subprocess.Popen(
             list(argv),
+            executable=program,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
@@ -60,6 +65,11 @@ def run(
     if child.returncode != 0:
         return Output(text, f"{argv[0]}: exit {child.returncode}: {_first_line(text)}")
     return Output(text, None)
+
+
+def _found(name: str, path: str) -> str | None:
+    places = [name] if "/" in name else [os.path.join(folder, name) for folder in path.split(":")]
+    return next((one for one in places if os.access(one, os.X_OK) and os.path.isfile(one)), None)
 
 
 def _read(child: subprocess.Popen[bytes], limit_s: float, limit_bytes: int) -> tuple[bytes, str | None]:

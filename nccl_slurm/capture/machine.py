@@ -11,12 +11,13 @@ import json
 import os
 import re
 import socket
-from typing import Any
+from contextlib import suppress
+from typing import Any, Mapping
 
 from nccl_slurm.capture.conf import Conf
 from nccl_slurm.model import Gap
 
-__all__ = ["boot_id", "boot_time", "describe", "limits_of", "node_name"]
+__all__ = ["boot_id", "boot_time", "describe", "limits_of", "node_name", "process_names"]
 
 _INSTANCE = re.compile(r"i-[0-9a-f]{8,32}\Z")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
@@ -27,10 +28,10 @@ _SETTING = re.compile(r"[A-Za-z0-9._:/-]{1,255}\Z")
 _ADDRESS = re.compile(r"\|-- ([0-9.]{7,15})\Z")
 
 
-def describe(conf: Conf, node: str, gaps: list[Gap]) -> dict[str, Any]:
-    """The record's ``machine``."""
+def describe(conf: Conf, node: str, names: Mapping[int, str], gaps: list[Gap]) -> dict[str, Any]:
+    """The record's ``machine``. ``names``: see `process_names`."""
     identity, source = _identity(conf, node)
-    running = slurmctld_running(conf.sysroot)
+    running = "slurmctld" in names.values() if names else None
     if running is None:
         gaps.append(Gap("slurmctld process", "/proc can't be read: whether this is a controller is unknown"))
     return {
@@ -78,19 +79,12 @@ def _identity(conf: Conf, node: str) -> tuple[str, str]:
     return node, "node-name"
 
 
-def slurmctld_running(sysroot: str) -> bool | None:
-    """Looks for a process named slurmctld. None where no process can be seen at all."""
-    names = _process_names(sysroot)
-    return None if not names else "slurmctld" in names.values()
-
-
-def limits_of(sysroot: str, wanted: tuple[str, ...] = ("slurmstepd", "slurmd")) -> dict[str, Any] | None:
+def limits_of(sysroot: str, names: Mapping[int, str]) -> dict[str, Any] | None:
     """Locked-memory limit that jobs get: that of slurmstepd, else slurmd (a root shell's own differs).
 
     ``memlock`` is bytes or ``unlimited``.
     """
-    names = _process_names(sysroot)
-    for name in wanted:
+    for name in ("slurmstepd", "slurmd"):
         for pid in sorted(pid for pid, comm in names.items() if comm == name):
             try:
                 with open(f"{sysroot}/proc/{pid}/limits", encoding="ascii", errors="replace") as file:
@@ -103,16 +97,20 @@ def limits_of(sysroot: str, wanted: tuple[str, ...] = ("slurmstepd", "slurmd")) 
     return None
 
 
-def _process_names(sysroot: str) -> dict[int, str]:
+def process_names(sysroot: str) -> dict[int, str]:
+    """Of each process that can be seen, by pid; empty where none can. Thousands on a large node: so by bare calls."""
     names: dict[int, str] = {}
     try:
-        pids = [int(name) for name in os.listdir(sysroot + "/proc") if name.isdigit()]
+        pids = [name for name in os.listdir(sysroot + "/proc") if name.isdigit()]
     except OSError:
         return {}
     for pid in pids:
-        comm = _line(f"{sysroot}/proc/{pid}/comm")
-        if comm is not None:
-            names[pid] = comm
+        with suppress(OSError):
+            file = os.open(f"{sysroot}/proc/{pid}/comm", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                names[int(pid)] = os.read(file, 64).decode("utf-8", "backslashreplace").strip()
+            finally:
+                os.close(file)
     return names
 
 

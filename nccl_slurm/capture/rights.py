@@ -5,8 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 import resource
+from contextlib import suppress
+from typing import Any
 
 from nccl_slurm.errors import InputError
+
+ctypes: Any = None
+with suppress(ImportError, MemoryError):  # at once: each of a worker's readers would load it anew
+    import ctypes
 
 __all__ = ["become", "limit_resources"]
 
@@ -40,14 +46,10 @@ def _shut() -> None:
     setresuid(2) sets the second as fs.suid_dumpable says, which a site may have changed, so it is said again after it.
     Where ctypes is missing (a slim Python) or may make no code page (MemoryDenyWriteExecute) the system's way stays.
     """
-    try:
-        import ctypes
-
+    with suppress(OSError, AttributeError, MemoryError):
         libc = ctypes.CDLL(None)
         libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
         libc.prctl(_DUMPABLE, 0, 0, 0, 0)
-    except (ImportError, OSError, AttributeError, MemoryError):
-        pass
 
 
 def _groups(user: str | None, uid: int, gid: int) -> list[int]:

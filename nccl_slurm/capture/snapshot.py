@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from typing import Any, Mapping
 
 from nccl_slurm.capture import gpu, machine, ports
 from nccl_slurm.capture.conf import Conf
@@ -13,8 +13,9 @@ from nccl_slurm.model import Gap
 __all__ = ["take"]
 
 
-def take(conf: Conf, gaps: list[Gap]) -> dict[str, Any]:
-    """One of the record's ``snapshots``. ``start`` and ``end`` tell how long the readings took (a sick GPU: 30 s)."""
+def take(conf: Conf, names: Mapping[int, str], gaps: list[Gap]) -> dict[str, Any]:
+    """One of the record's ``snapshots``. ``start`` and ``end`` tell how long the readings took (a sick GPU: 30 s).
+    ``names``: the node's processes, see `machine.process_names`."""
     start = time.time()
     gpus = gpu.query(conf)
     gaps += gpus.gaps
@@ -23,7 +24,7 @@ def take(conf: Conf, gaps: list[Gap]) -> dict[str, Any]:
         "driver": gpus.driver,
         "ports": ports.read_ports(conf.sysroot, gaps),
         "shm": _shm(conf, gaps),
-        "limits": _limits(conf, gaps),
+        "limits": _limits(conf, names, gaps),
         "disks": _disks(conf, gaps),
         "load": _load(conf, gaps),
         "gpu_processes": gpus.processes,
@@ -41,8 +42,8 @@ def _shm(conf: Conf, gaps: list[Gap]) -> dict[str, int] | None:
     return {"size": info.f_blocks * info.f_frsize, "used": (info.f_blocks - info.f_bfree) * info.f_frsize}
 
 
-def _limits(conf: Conf, gaps: list[Gap]) -> dict[str, Any] | None:
-    limits = machine.limits_of(conf.sysroot)
+def _limits(conf: Conf, names: Mapping[int, str], gaps: list[Gap]) -> dict[str, Any] | None:
+    limits = machine.limits_of(conf.sysroot, names)
     if limits is None:
         gaps.append(Gap("limits", "no slurmstepd or slurmd whose limits can be read"))
     return limits

@@ -46,7 +46,7 @@ def before(conf: Conf, run: Run) -> None:
     with spool.lock(run.root(""), 0.0) as held:
         if held and run.closed_by is None:
             gaps: list[Gap] = []
-            taken = snapshot.take(conf, gaps)
+            taken = snapshot.take(conf, machine.process_names(conf.sysroot), gaps)
             spool.write_whole(run.root("before.json"), {"snapshot": taken, "gaps": [_json(one) for one in gaps]})
 
 
@@ -98,6 +98,7 @@ class _Work:
         }
         self.node = machine.node_name(self.env)
         self.boot_id = machine.boot_id(self.conf.sysroot)
+        self.names = machine.process_names(self.conf.sysroot)
         earlier = self.prolog.boot_id if self.prolog else None
         self.earlier_boot = earlier if earlier is not None and earlier != self.boot_id else None
         self.neighbours = Neighbours(self.conf.spool, self.run)
@@ -108,8 +109,8 @@ class _Work:
 
     def record(self) -> dict[str, Any]:
         self._missing_hooks()
-        machine_part = machine.describe(self.conf, self.node, self.gaps)
-        clock_part = clock.measure(self.gaps)
+        machine_part = machine.describe(self.conf, self.node, self.names, self.gaps)
+        clock_part = clock.kept(self.conf, self.gaps)
         first, last = self._before(), self._after()
         user = self._user_files()
         held = self._held(first)
@@ -160,13 +161,12 @@ class _Work:
         if self.earlier_boot is not None:
             self.gaps.append(Gap("snapshot after", "the node was booted again before it could be taken"))
             return None
-        taken = self._guard("snapshot after", lambda: snapshot.take(self.conf, self.gaps), None)
+        taken = self._guard("snapshot after", lambda: snapshot.take(self.conf, self.names, self.gaps), None)
         if taken is None:
             return None
         if taken["gpu_processes"] is not None and self.neighbours.between(self._closed_at(), taken["end"]):
             taken["gpu_processes"] = None
             self.gaps.append(Gap("gpu_processes", "another run was on this node: leftovers can't be told apart"))
-        _keep(self.run, "after.json", taken)
         return taken
 
     def _closed_at(self) -> float:

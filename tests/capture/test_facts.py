@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nccl_slurm.capture import child, clock, command, facts, record, rights
+from nccl_slurm.capture.conf import Conf
+from nccl_slurm.model import Gap
 
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "nccl_slurm/data/schemas/node-record-1.json").read_text(encoding="utf-8")
@@ -128,6 +132,47 @@ def test_timedatectl(line: str, kept: bool) -> None:
     assert clock.timedate("") is None
 
 
+@pytest.fixture
+def chronyc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How often it was asked."""
+    asked, program = tmp_path / "asked", tmp_path / "bin" / "chronyc"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho >>{asked}\necho A,1.2.3.4,4,1.0,0.25,0,0,0,0,0,0,0,0,Normal\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    return lambda: len(asked.read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("age_s", "content", "asked"),
+    [(0, None, 1), (50, None, 1), (70, None, 2), (-10, None, 2), (0, "{", 2), (0, "[]", 2), (0, "\udcff", 2)],
+)
+def test_a_node_asks_for_its_clock_once_a_minute(
+    chronyc: Callable[[], int], tmp_path: Path, age_s: int, content: str | None, asked: int
+) -> None:
+    conf, file, measured = Conf(spool=str(tmp_path)), tmp_path / "clock.json", []
+    for _ in range(2):
+        gaps: list[Gap] = []
+        measured.append((clock.kept(conf, gaps), gaps))
+        if content is not None:
+            file.write_text(content, errors="surrogateescape")
+        os.utime(file, (time.time() - age_s,) * 2)
+    assert measured == [({"source": "chronyc", "offset_s": 0.25, "synchronized": True}, [])] * 2
+    assert chronyc() == asked and file.stat().st_mode & 0o777 == (0o600)
+
+
+def test_the_gap_of_a_clock_is_kept_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    told = []
+    for _ in range(2):
+        gaps: list[Gap] = []
+        told.append((clock.kept(Conf(spool=str(tmp_path)), gaps), gaps))
+    assert told[0] == told[1] and told[0][0]["source"] == "unknown"
+    assert [gap.why for gap in told[0][1]] == [
+        "chronyc: No such file or directory; timedatectl: No such file or directory"
+    ]
+
+
 class TestCommand:
     def test_output_and_status(self) -> None:
         assert command.run(["sh", "-c", "echo out; echo err >&2"], limit_s=5) == command.Output("out\nerr\n", None)
@@ -135,7 +180,8 @@ class TestCommand:
         assert command.run(["sh", "-c", "echo err >&2"], limit_s=5, errors=False).text == ""
 
     def test_a_missing_program(self) -> None:
-        assert command.run(["/nonexistent"], limit_s=5).why == "/nonexistent: No such file or directory"
+        for name in ("/nonexistent", "nonexistent", "/etc/passwd", "/etc"):
+            assert command.run([name], limit_s=5).why == f"{name}: No such file or directory"
 
     def test_children_that_hold_the_pipe_end_with_it(self) -> None:
         answer = command.run(["sh", "-c", "echo early; sleep 30 & sleep 30"], limit_s=0.3)

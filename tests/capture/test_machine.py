@@ -15,7 +15,9 @@ REAL_UUID = "4c4c4544-0042-3510-8051-b4c04f573732"
 
 
 def described(root: Path, gaps: list[Gap] | None = None, identity: str = "") -> dict[str, object]:
-    return machine.describe(Conf(sysroot=str(root), identity=identity), "n1", [] if gaps is None else gaps)
+    return machine.describe(
+        Conf(sysroot=str(root), identity=identity), "n1", machine.process_names(str(root)), [] if gaps is None else gaps
+    )
 
 
 def test_describes_a_plain_node(tmp_path: Path) -> None:
@@ -86,11 +88,14 @@ def test_node_name_fits_a_file_name(name: str, expected: str) -> None:
 
 def test_limits_are_those_of_slurmstepd_first(tmp_path: Path) -> None:
     root = plain_machine(tmp_path)
-    assert machine.limits_of(str(root)) == {"memlock": 65536, "process": "slurmd"}
+    assert machine.limits_of(str(root), machine.process_names(str(root))) == {"memlock": 65536, "process": "slurmd"}
     write(
         root, {"proc/99/comm": "slurmstepd\n", "proc/99/limits": "Max locked memory    unlimited    unlimited  bytes\n"}
     )
-    assert machine.limits_of(str(root)) == {"memlock": "unlimited", "process": "slurmstepd"}
+    assert machine.limits_of(str(root), machine.process_names(str(root))) == {
+        "memlock": "unlimited",
+        "process": "slurmstepd",
+    }
 
 
 def port_files(state: str = "4: ACTIVE", downed: str = "3") -> dict[str, str]:
@@ -136,7 +141,7 @@ def test_no_ports_is_a_gap(tmp_path: Path) -> None:
 def test_a_snapshot_of_a_bare_machine_is_nothing_but_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     gaps: list[Gap] = []
-    taken = snapshot.take(Conf(sysroot=str(tmp_path / "none"), spool=str(tmp_path)), gaps)
+    taken = snapshot.take(Conf(sysroot=str(tmp_path / "none"), spool=str(tmp_path)), {}, gaps)
     assert taken["start"] <= taken["end"]
     assert {key for key, value in taken.items() if value is None} == {
         "gpus",
@@ -151,7 +156,8 @@ def test_a_snapshot_of_a_bare_machine_is_nothing_but_gaps(tmp_path: Path, monkey
 
 
 def test_a_snapshot_of_a_plain_machine(tmp_path: Path) -> None:
-    taken = snapshot.take(Conf(sysroot=str(plain_machine(tmp_path)), spool=str(tmp_path)), [])
+    root = str(plain_machine(tmp_path))
+    taken = snapshot.take(Conf(sysroot=root, spool=str(tmp_path)), machine.process_names(root), [])
     assert taken["load"] == [0.5, 1.25, 2.0]
     assert taken["shm"]["size"] > 0 and 0 <= taken["shm"]["used"] <= taken["shm"]["size"]
     assert taken["disks"] and set(taken["disks"][0]) == {"path", "size", "free", "inodes_free"}
