@@ -45,8 +45,10 @@ class Decision:
     placement: Placement | None = None
 
 
-def decide(row: CommentRow, state: CommentState | None, live: LiveJob | None, *, lower_cases: bool) -> Decision:
-    """Where the text of one run goes now. Pure."""
+def decide(
+    row: CommentRow, state: CommentState | None, live: LiveJob | None, *, uid: int | None, lower_cases: bool
+) -> Decision:
+    """Where the text of one run goes now; ``uid``: of the run's user. Pure."""
     if state is not None and state.final and row.end is not None and abs((state.end or 0.0) - row.end) <= _SAME_S:
         return _placed("accounted", place(row.text, state.comment, state.admin_comment, lower_cases=lower_cases))
     if live is not None and live.state in (
@@ -57,12 +59,19 @@ def decide(row: CommentRow, state: CommentState | None, live: LiveJob | None, *,
         "REQUEUED",
         "CONFIGURING",
     ):
+        if _is_another(live, row.end is not None, uid):
+            return Decision("give-up", "another job has this id: slurmctld came back with an older state")
         if not survives(live.comment, lower_cases=lower_cases):
             return Decision("wait", "the user's comment would not survive when the line is changed after the end")
         return _placed("live", place_live(row.text, live.comment))
     if state is not None and state.final and row.end is not None and (state.end or 0.0) > row.end + _SAME_S:
         return Decision("give-up", "a newer run of the job has taken its record over")
     return Decision("wait", "accounting does not show the end yet")
+
+
+def _is_another(live: LiveJob, ended: bool, uid: int | None) -> bool:
+    """Whether the id was given again: only a requeue, which counts, makes another run of a job whose run has ended."""
+    return (ended and live.restarts == 0) or (uid is not None and live.uid is not None and uid != live.uid)
 
 
 def _placed(what: str, placement: Placement) -> Decision:
@@ -108,7 +117,13 @@ class CommentWriter:
         lower_cases = self._client.lower_cases_text()
         open_rows = [r for r in due if (s := states.get(r.raw_id)) is None or not s.final]
         live: Mapping[int, LiveJob] = {job.raw_id: job for job in self._client.jobs()} if open_rows else {}
-        return {row: decide(row, states.get(row.raw_id), live.get(row.raw_id), lower_cases=lower_cases) for row in due}
+
+        def decision(row: CommentRow) -> Decision:
+            job = live.get(row.raw_id)
+            run = self._store.run(row.cluster, row.raw_id, row.run) if job else None
+            return decide(row, states.get(row.raw_id), job, uid=run.uid if run else None, lower_cases=lower_cases)
+
+        return {row: decision(row) for row in due}
 
     def _groups(
         self, due: Sequence[CommentRow], decisions: Mapping[CommentRow, Decision]

@@ -14,11 +14,11 @@ from nccl_slurm.config import Config
 from nccl_slurm.daemon.diagnose import Diagnosis, Parts, diagnose, went_well
 from nccl_slurm.daemon.disposition import disposition, in_scope
 from nccl_slurm.daemon.output import OutputReader, Wanted, parsed_from_json
-from nccl_slurm.daemon.publish import publish, published_at
+from nccl_slurm.daemon.publish import is_published, publish
 from nccl_slurm.daemon.runs import key_of
 from nccl_slurm.daemon.settle import in_groups, in_turn, settled
 from nccl_slurm.errors import NcclSlurmError
-from nccl_slurm.history.rows import RunRow
+from nccl_slurm.history.rows import ReportRow, RunRow
 from nccl_slurm.history.store import Store
 from nccl_slurm.model import Gap, Parsed
 
@@ -172,13 +172,15 @@ class Conclusions:
 
     def _keep(self, run: RunRow, found: Diagnosis) -> None:
         self.store.save_report(*key_of(run), found.report, self.clock.now())
-        if self.config.paths.shared and run.uid is not None:
-            self._publish(run, found.report, run.uid)
+        kept = self.store.report(*key_of(run))
+        if self.config.paths.shared and run.uid is not None and kept is not None:
+            self._publish(run, kept, run.uid)
 
-    def _publish(self, run: RunRow, report: Mapping[str, Any], uid: int) -> None:
+    def _publish(self, run: RunRow, kept: ReportRow, uid: int) -> None:
         folder = os.path.join(self.config.paths.shared, "reports")
         owners = self.config.daemon.record_uids
-        why = publish(folder, report, uid, newest=self._number_if_old(run) is None, owners=owners)
+        newest = self._number_if_old(run) is None
+        why = publish(folder, kept.report, uid, made=kept.at, newest=newest, owners=owners)
         if why is None:
             self.unpublished.discard(key_of(run))
             return
@@ -186,10 +188,11 @@ class Conclusions:
         self.store.note("publish", why, self.clock.now())
 
     def find_unpublished(self, since: float) -> None:
-        """Reports that a daemon before this one made, and died, or stopped while the shared folder was away."""
+        """Reports that a daemon before this one made, and died, or stopped while the shared folder was away; and those
+        of a store that was restored, where a daemon had published newer ones."""
         folder = os.path.join(self.config.paths.shared, "reports")
         for key, job_id, made in self.store.report_times(since) if self.config.paths.shared else ():
-            if (published_at(folder, job_id, key[2]) or 0.0) < int(made):
+            if not is_published(folder, job_id, key[2], made):
                 self.unpublished.add(key)
 
     def publish_again(self) -> None:
@@ -197,7 +200,7 @@ class Conclusions:
         for key in sorted(self.unpublished)[:AT_A_TIME]:
             run, kept = self.store.run(*key), self.store.report(*key)
             if run is not None and kept is not None and run.uid is not None:
-                self._publish(run, kept.report, run.uid)
+                self._publish(run, kept, run.uid)
 
     def _number_if_old(self, run: RunRow) -> int | None:
         newest = max((other.run for other in self.store.runs_of_raw(run.cluster, run.raw_id)), default=run.run)

@@ -18,7 +18,7 @@ from typing import Any
 
 from nccl_slurm.errors import InputError
 
-__all__ = ["acl_for", "publish", "published_at", "published_name", "unpublish"]
+__all__ = ["acl_for", "is_published", "publish", "published_name", "unpublish"]
 
 _ID = re.compile(r"[0-9]{1,18}([_+][0-9]{1,18})?")
 # linux/posix_acl_xattr.h: version 2, then (tag, permissions, id) triples in this order of tags
@@ -44,20 +44,23 @@ def published_name(job_id: str, run: int | None = None) -> str:
     return f"{job_id}.json" if run is None else f"{job_id}.run{int(run)}.json"
 
 
-def published_at(folder: str, job_id: str, run: int) -> float | None:
-    """When the run's report was published last; None where it is not there, or nobody can tell."""
+def is_published(folder: str, job_id: str, run: int, made: float) -> bool:
+    """Whether the run's copy is that of the report made then: after a restored backup of the store it may be of a later
+    one. Copies carry that time; some file systems keep whole seconds."""
     try:
-        return os.stat(os.path.join(folder, published_name(job_id, run)), follow_symlinks=False).st_mtime
+        at = os.stat(os.path.join(folder, published_name(job_id, run)), follow_symlinks=False).st_mtime
     except OSError:
-        return None
+        return False
+    return abs(at - made) < 0.01 or at == int(made)
 
 
 def publish(
-    folder: str, report: Mapping[str, Any], uid: int, *, newest: bool, owners: Collection[int] = ()
+    folder: str, report: Mapping[str, Any], uid: int, *, made: float, newest: bool, owners: Collection[int] = ()
 ) -> str | None:
     """Writes the copies, that of the run last: where it is, all are. Returns None, or why it was not published.
 
-    ``owners``: users besides root and this one who may own the folder, as those whose records are believed.
+    ``made``: when, in seconds since 1970. ``owners``: users besides root and this one who may own the folder, as those
+    whose records are believed.
 
     Never raises OSError.
     """
@@ -66,7 +69,7 @@ def publish(
     names = ([published_name(job["id"])] if newest else []) + [published_name(job["id"], job["run"])]
     try:
         for name in names:
-            _write(folder, name, data, uid, owners)
+            _write(folder, name, data, uid, made, owners)
     except OSError as error:
         if error.errno in (errno.ENOTSUP, errno.EINVAL, errno.ENOSYS):
             return f"{folder}: this file system has no POSIX ACLs, so users can't read their reports there"
@@ -103,7 +106,7 @@ def _opened(folder: str, owners: Collection[int]) -> int:
     return at
 
 
-def _write(folder: str, name: str, data: bytes, uid: int, owners: Collection[int]) -> None:
+def _write(folder: str, name: str, data: bytes, uid: int, made: float, owners: Collection[int]) -> None:
     at = _opened(folder, owners)
     part = f".{name}.part"  # one daemon writes here: what a killed one left is found again, and removed
     try:
@@ -117,6 +120,7 @@ def _write(folder: str, name: str, data: bytes, uid: int, owners: Collection[int
                 os.setxattr(file.fileno(), "system.posix_acl_access", acl_for(uid))
                 file.write(data)
                 file.flush()
+                os.utime(file.fileno(), (made, made))
                 os.fsync(file.fileno())
             os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
         except OSError:

@@ -65,7 +65,15 @@ def _tools(answer: Answer) -> list[str]:
 def _hooks(answer: Answer, wanted: Wanted) -> list[str]:
     of = wanted.layout
     paths = (of.prolog, of.epilog, of.task_prolog, of.node_program)
-    return [why for path in paths for why in _hook(answer, path, wanted)]
+    found = [why for path in paths for why in _hook(answer, path, wanted)]
+    return [*found, *(why for pattern in (of.prolog_glob, of.epilog_glob) for why in _guests(answer, pattern, of))]
+
+
+def _guests(answer: Answer, pattern: str, of: Layout) -> list[str]:
+    """What lies beside ours in a folder that the lines name whole."""
+    others = [one for one in answer.matches(pattern) if one.path not in (of.prolog, of.epilog)]
+    stuck = [f"{one.path} lies in our folder and can't be run: Slurm drains the node" for one in others if not one.runs]
+    return stuck + [why for one in others for why in _open_to(one)]
 
 
 def _hook(answer: Answer, path: str, wanted: Wanted) -> list[str]:

@@ -18,7 +18,7 @@ from nccl_slurm.install.mounts import network_file_system, read_table
 from nccl_slurm.install.options import Options
 from nccl_slurm.install.processes import daemons
 from nccl_slurm.install.slurmd import Slurmd
-from nccl_slurm.install.wiring import JOINT_NAMES, joint_folder, ours_in
+from nccl_slurm.install.wiring import JOINT_NAMES, joint_folder, ours_in, whole_lines
 
 __all__ = ["config_texts", "still_named", "undelivered", "uninstall"]
 
@@ -145,7 +145,11 @@ def _with_includes(paths: Sequence[str], config: str) -> Iterator[tuple[str, str
         seen.add(os.path.realpath(path))
         text = read_text(path) or ""
         yield path, text
-        todo += [each for pattern in _INCLUDE.findall(text) for each in _included(path, pattern, config)]
+        todo += [
+            each
+            for pattern in _INCLUDE.findall("\n".join(whole_lines(text)))
+            for each in _included(path, pattern, config)
+        ]
 
 
 def _included(path: str, pattern: str, config: str) -> list[str]:

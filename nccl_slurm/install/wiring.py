@@ -296,17 +296,34 @@ def _longer(key: str, words: Sequence[str], word: str) -> Line:
 # What is in force
 
 
+_HOOK = r"(?i:(?:task)?(?:pro|epi)log(?:slurmctld)?)(?:\[\d+\])?"
+_PAIR = rf"(?:^|\s){_HOOK}\s*[-+*/]?=\s*(\"[^\"]*\"|\S+)"
+
+
 def ours_in(config_text: str, layout: Layout) -> list[str]:
     """Lines of ``scontrol show config`` or of a slurm.conf that still name, or reach through a link, our hooks."""
-    return [line.strip() for line in config_text.splitlines() if _reaches_ours(line, layout)]
+    return [line.strip() for line in whole_lines(config_text) if _reaches_ours(line.partition("#")[0], layout)]
+
+
+def whole_lines(text: str) -> list[str]:
+    """Of a slurm.conf: a backslash at a line's end continues it, in a comment it does not."""
+    lines, before = [], ""
+    for line in text.splitlines():
+        continued = re.fullmatch(r"([^#]*)\\\s*", line)
+        if continued is None:
+            lines.append(before + line)
+        before = "" if continued is None else before + continued[1]
+    return [*lines, before] if before else lines
 
 
 def _reaches_ours(line: str, layout: Layout) -> bool:
-    key, sign, value = line.partition("#")[0].partition("=")
-    if not sign or not re.fullmatch(r"(?i)(task)?(pro|epi)log(slurmctld)?(\[\d+\])?", key.strip()):
-        return False
+    """A line may hold several pairs; ``scontrol show config`` has one, and its value may hold blanks."""
+    whole = [match[1]] if (match := re.match(rf"\s*{_HOOK}\s*=(.*)", line)) else []
+    return any(_leads_to_ours(value.strip(" \t\"'"), layout) for value in [*whole, *re.findall(_PAIR, line)])
+
+
+def _leads_to_ours(pattern: str, layout: Layout) -> bool:
     homes = (layout.hooks, joint_folder(layout, "Prolog"), joint_folder(layout, "Epilog"))
-    pattern = value.strip().strip("\"'")
     reached = [os.path.realpath(path) for path in glob.glob(layout.on_disk(pattern))]
     return any(_below(path, home) for path in [os.path.normpath(pattern)] for home in homes) or any(
         _below(path, os.path.realpath(layout.on_disk(layout.hooks))) for path in reached

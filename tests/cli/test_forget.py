@@ -56,7 +56,7 @@ def keep(store: Store, run: RunRow, reports: Path) -> None:
     store.save_report(*key, {"job": word}, 1.0)
     store.queue_comment(*key, word, 1.0)
     store.note("quarantine", f"{run.raw_id}.1700000000.n1.json: {word}", 1.0)
-    assert publish(str(reports), {"job": {"id": run.id, "run": run.run}}, 7001, newest=True) is None
+    assert publish(str(reports), {"job": {"id": run.id, "run": run.run}}, 7001, made=1.0, newest=True) is None
 
 
 def forget(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

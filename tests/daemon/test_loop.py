@@ -256,6 +256,22 @@ def test_requeued_run_speaks_by_the_waiting_job(lab: Lab) -> None:
     assert lab.comment(job).count("[nccl-slurm: n1 ") == 1
 
 
+@pytest.mark.parametrize(
+    ("change", "told"), [({"restarts": 0}, False), ({"uid": 1001}, False), ({"restarts": 1}, True), ({}, True)]
+)
+def test_a_strangers_job_with_the_same_id_is_left_alone(lab: Lab, change: dict[str, Any], told: bool) -> None:
+    """slurmctld came back with an older state, in which the id was yet to be given."""
+    job = lab.slurm.submit("n1", comment="mine")
+    lab.run(3)
+    lab.slurm.set_node("n1", "DOWN*", "Not responding", "slurm")
+    lab.slurm.requeue(job, "NODE_FAIL")
+    lab.slurm.change(job, **change)
+    lab.run(100)
+    other = next(one for one in lab.slurm.jobs() if one.raw_id == job)
+    assert ("[nccl-slurm: " in other.comment) is told and other.comment.startswith("mine")
+    assert lab.verdict(job) is not None
+
+
 @pytest.mark.parametrize(("state", "reason"), [("DOWN*", "Not responding"), ("IDLE+FAIL", "Action:Reboot")])
 def test_a_node_that_fails_under_a_running_job_is_told_at_once(lab: Lab, state: str, reason: str) -> None:
     job = lab.slurm.submit("n[1-2]", comment="mine")

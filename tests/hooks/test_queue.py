@@ -69,6 +69,17 @@ def test_a_job_that_is_over_at_once_costs_no_first_look(node: Site) -> None:
     assert _lines(node.folder / "starts") == []
 
 
+@pytest.mark.parametrize(("hook", "file"), [("prolog", "sleeper"), ("epilog", "waiter")])
+def test_a_number_that_a_killed_one_left_may_be_anybodys(node: Site, hook: str, file: str) -> None:
+    queue = node.spool / "queue"
+    queue.mkdir(parents=True, mode=0o700)
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        (queue / f"lock.{file}").write_text(f"{stranger.pid}\n")
+        node.run(f"{hook}.d/50-nccl-slurm", PROLOG if hook == "prolog" else EPILOG)
+        assert wait_until(lambda: _lines(node.folder / "starts") == ["start"], 20.0)
+        stranger.kill()
+
+
 def test_a_worker_that_fails_is_not_started_again_and_again(node: Site) -> None:
     node.configure(PYTHON=str(node.script("python", f"echo start >>{node.folder}/starts; exit 1")))
     node.run("epilog.d/50-nccl-slurm", EPILOG)

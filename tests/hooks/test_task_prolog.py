@@ -209,3 +209,14 @@ class TestSiteScript:
         script = site.script("evil", "echo print evil")
         done = site.run("task_prolog", {**STEP, "NCCL_SLURM_SITE_TASK_PROLOG": str(script)}, user=USER)
         assert "evil" not in done.stdout
+
+
+@pytest.mark.parametrize("shell", [(), ("dash",)])
+@pytest.mark.parametrize("hook", ["task_prolog", "prolog.d/50-nccl-slurm", "epilog.d/50-nccl-slurm"])
+def test_without_room_for_one_more_process_a_hook_does_nothing(
+    site: Site, run: Path, shell: tuple[str, ...], hook: str
+) -> None:
+    """As a user: root may always start one more by this limit."""
+    limited = ("setpriv", f"--reuid={USER}", "--clear-groups", "prlimit", "--nproc=0", *shell)
+    done = site.run(hook, STEP, shell=limited)
+    assert (done.returncode, done.stdout) == (0, "")

@@ -317,6 +317,25 @@ def test_a_slurm_conf_is_read_too() -> None:
     assert ours_in(text, OURS) == [f'epilog = "{HOOKS}/epilog.d/*"  # ours']
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("KillWait=2 Epilog={}/epilog.d/*\n", 1),
+        ("Epilog=/a/b TaskProlog={}/task_prolog # and more\n", 1),
+        ("Epilog=\\\n{}/epilog.d/*\n", 1),
+        ("Epilog \\\n = \\  \n{}/epilog.d/*", 1),
+        ("Epilog={}/epilog.d/*\\\n", 1),
+        ("# a comment goes no further \\\nEpilog={}/epilog.d/*\n", 1),
+        ("EPILOG = '{}/epilog.d/*'\nprolog=\"{}/prolog.d/*\" Epilog=/x\n", 2),
+        ("Epilog+={}/epilog.d/*\n", 1),
+        ("#Epilog={}/epilog.d/*\nKillWait=2 # Epilog={}/epilog.d/*\n", 0),
+        ("SuspendProgram={}/task_prolog MyEpilog={}/epilog.d/*\n", 0),
+    ],
+)
+def test_pairs_and_lines_as_slurm_reads_them(text: str, found: int) -> None:
+    assert len(ours_in(text.replace("{}", HOOKS), OURS)) == found
+
+
 def test_a_link_to_ours_is_found_in_a_folder_of_the_site(tmp_path: Path) -> None:
     layout = Layout(str(tmp_path), str(tmp_path / "slurm"), str(tmp_path / "etc"))
     theirs = tmp_path / "site.d"

@@ -135,6 +135,12 @@ FAULTS: dict[str, list[tuple[Callable[[Path], None], str]]] = {
         (nothing, "/nonexistent/python3 can't run the code"),
         (nothing, "/nonexistent/t is missing"),
         (nothing, "/nonexistent: uid 0 can't write tmp and new"),
+        (replace("hooks/epilog.d/README", ""), "/epilog.d/README lies in our folder and can't be run: Slurm drains"),
+        (
+            lambda place: (place / "hooks/prolog.d/x").symlink_to("/nonexistent"),
+            "/prolog.d/x lies in our folder and can't",
+        ),
+        (lambda place: (place / "hooks/prolog.d/more").mkdir(), "/prolog.d/more lies in our folder and can't be run"),
     ],
     "of a user": [
         (give("hooks/task_prolog"), "/hooks/task_prolog: somebody besides root can change"),
@@ -143,6 +149,8 @@ FAULTS: dict[str, list[tuple[Callable[[Path], None], str]]] = {
         (give("nccl_slurm/capture/main.py"), "main.py: somebody besides root can change"),
         (give("etc/capture.conf"), "capture.conf: somebody besides root can change"),
         (replace("hooks/prolog.d/50-nccl-slurm", "#!/bin/sh\nexit 3\n"), "prolog does not end with 0"),
+        (replace("hooks/prolog.d/more", "#!/bin/sh\n"), "prolog.d/more lies in our folder and can't be run"),
+        (give("hooks/prolog.d/more"), "/prolog.d/more: somebody besides root can change"),
     ],
     "closed": [
         (change("hooks", 0o700), "an ordinary user can't run it"),

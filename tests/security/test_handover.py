@@ -156,7 +156,7 @@ def test_a_job_id_that_slurm_gives_away_again(tmp_path: Path) -> None:
     """The run of the earlier owner stays that owner's; the newest is the new owner's alone."""
     for run, owner in ((1, "alice"), (2, "bob")):
         made = {"job": {"id": "42", "run": run}, "words": owner}
-        assert publish(str(tmp_path), made, USERS[owner], newest=True) is None
+        assert publish(str(tmp_path), made, USERS[owner], made=float(run), newest=True) is None
     tmp_path.chmod(0o711)
     for folder in (*tmp_path.parents[:2], tmp_path.parents[2]):
         assert folder.is_dir()
