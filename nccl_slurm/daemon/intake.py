@@ -119,6 +119,10 @@ class RecordIntake:
         except OSError as error:
             raise InputError(f"tmp in the shared folder: {error.strerror}; what is old there stays") from None
 
+    def look_again(self) -> None:
+        """At all that waits."""
+        self._waiting.clear()
+
     def _look_at(self, name: str) -> float:
         return self._waiting[name].look_at if name in self._waiting else 0.0
 

@@ -42,6 +42,8 @@ SETTLING_POLL_S = 5.0
 IDLE_S = 2.0
 BACK_OFF_MAX_S = 60.0
 HINT_KEPT_S = 60.0
+#: By as much a clock goes back when it is kept in step.
+STEP_S = 2.0
 
 
 @dataclass
@@ -89,7 +91,9 @@ class Daemon:
         self._duties = self._make_duties()
         if store.value("born") is None:
             store.set_value("born", int(clock.now()))
-        self._conclusions.find_unpublished(clock.now() - config.daemon.look_back_h * 3600)
+        self._latest = clock.now()
+        store.look_at_comments_again(self._latest)  # the clock may have been set back meanwhile
+        self._conclusions.find_unpublished(self._latest - config.daemon.look_back_h * 3600)
 
     def _make_intake(self) -> RecordIntake | None:
         shared = self._config.paths.shared
@@ -131,9 +135,26 @@ class Daemon:
 
     def tick(self) -> None:
         """Each duty that is due, once."""
+        now = self._clock.now()
+        if now < self._latest - STEP_S:
+            self._look_again(now)
+        self._latest = now
         for duty in self._duties:
             if self._clock.now() >= duty.due or self._stirred(duty):
                 self._perform(duty)
+
+    def _look_again(self, now: float) -> None:
+        """The clock was set back: what was to wait for seconds would wait until it has caught up."""
+        why = f"the clock was set back by {self._latest - now:.0f} s"
+        _log.warning("%s", why)
+        self._store.note("clock", why, now)
+        for duty in self._duties:
+            duty.due = min(duty.due, now)
+        self._nodes.clock_was_set_back(now)
+        self._conclusions.left.clear()
+        if self._intake is not None:
+            self._intake.look_again()
+        self._store.look_at_comments_again(now)
 
     def _stirred(self, duty: Duty) -> bool:
         return duty.on_write and not duty.failures and duty.seen != self._store.writes
@@ -198,6 +219,7 @@ class Daemon:
             return
         now = self._clock.now()
         last = self._store.value("last-look-back") or 0
+        last = 0 if last > now else last  # by a clock that was ahead: when it was is not known
         since = max(last - OVERLAP_S, now - self._config.daemon.look_back_h * 3600)
         self._ledger.reconcile(since=since)
         self._store.set_value("last-look-back", int(now))

@@ -63,6 +63,9 @@ class NodeWatch:
         self._known = {event.node: _Seen(event.state, event.reason, None) for event in store.last_node_events()}
         self.last_completing: dict[str, float] = {}
 
+    def clock_was_set_back(self, now: float) -> None:
+        self.last_completing = {name: min(at, now) for name, at in self.last_completing.items()}
+
     def poll(self) -> list[NodeState]:
         """Stores the edges since the last poll and returns the nodes that newly failed."""
         now = self._clock.now()

@@ -17,6 +17,8 @@ from nccl_slurm.history.schema import comments, runs
 __all__ = ["Comments"]
 
 _PENDING = ("queued", "written")
+#: Most waits are shorter. MinJobAge may make longer ones.
+_PUT_OFF_S = 600.0
 
 
 class Comments(Database):
@@ -43,6 +45,12 @@ class Comments(Database):
         """Texts to be written or looked at again, the longest due first."""
         due = (comments.c.state.in_(_PENDING), comments.c.next_try <= now)
         return self._comments(*due, limit=limit)
+
+    def look_at_comments_again(self, now: float) -> None:
+        """At those that a clock which was ahead has put off for long; looking too early does no harm."""
+        late = (comments.c.state.in_(_PENDING), comments.c.next_try > now + _PUT_OFF_S)
+        with self._writing() as connection:
+            connection.execute(update(comments).where(*late).values(next_try=now))
 
     def comment_of(self, cluster: str, raw_id: int, run: int) -> CommentRow | None:
         return next(iter(self._comments(of_run(comments, cluster, raw_id, run), limit=1)), None)

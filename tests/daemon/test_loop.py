@@ -256,6 +256,41 @@ def test_requeued_run_speaks_by_the_waiting_job(lab: Lab) -> None:
     assert lab.comment(job).count("[nccl-slurm: n1 ") == 1
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_clock_that_is_set_back_holds_nothing_up(lab: Lab, restarted: bool) -> None:
+    before = end_badly(lab, "n1")
+    lab.run(2)
+    lab.clock.sleep(-3600.0)
+    if restarted:
+        lab.restart()
+    job = lab.slurm.submit("n1", comment="mine")
+    lab.run(1)
+    lab.slurm.end(job, "FAILED", **FAILED)
+    lab.hint(job)
+    lab.record(job, "n1")
+    lab.run(5)
+    assert lab.comment(job).startswith("mine [nccl-slurm: ")
+    assert [note.text for note in lab.store.notes("clock")] == (
+        [] if restarted else ["the clock was set back by 3600 s"]
+    )
+    lab.record(before, "n1", at=lab.clock.now() + 3600.0)
+    lab.run(10)
+    assert lab.comment(before).startswith("mine [nccl-slurm: ")
+
+
+def test_a_look_back_by_a_clock_that_was_ahead_counts_for_nothing(lab: Lab) -> None:
+    lab.clock.sleep(7200.0)
+    lab.run(2)
+    lab.clock.sleep(-7000.0)
+    job = lab.slurm.submit("n1", comment="mine")
+    lab.slurm.end(job, "FAILED", **FAILED)
+    lab.slurm.purge(job)
+    lab.clock.sleep(4000.0)
+    lab.restart()
+    lab.run(70)
+    assert lab.comment(job).startswith("mine [nccl-slurm: ")
+
+
 @pytest.mark.parametrize(
     ("change", "told"), [({"restarts": 0}, False), ({"uid": 1001}, False), ({"restarts": 1}, True), ({}, True)]
 )
