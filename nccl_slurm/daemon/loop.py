@@ -91,9 +91,8 @@ class Daemon:
         self._duties = self._make_duties()
         if store.value("born") is None:
             store.set_value("born", int(clock.now()))
-        self._latest = clock.now()
-        store.look_at_comments_again(self._latest)  # the clock may have been set back meanwhile
-        self._conclusions.find_unpublished(self._latest - config.daemon.look_back_h * 3600)
+        self._latest = float("inf")  # it may have been set back while no daemon ran
+        self._conclusions.find_unpublished(clock.now() - config.daemon.look_back_h * 3600)
 
     def _make_intake(self) -> RecordIntake | None:
         shared = self._config.paths.shared
@@ -107,6 +106,7 @@ class Daemon:
     def _make_duties(self) -> list[Duty]:
         every = self._config.daemon
         return [
+            Duty("clock", 0.0, self._see_clock),
             Duty("controllers", CONTROLLERS_EVERY_S, self._ask_controllers),
             Duty("hints", 0.0, self._take_hints),
             Duty("nodes", every.nodes_poll_s, self._poll_nodes),
@@ -136,25 +136,11 @@ class Daemon:
     def tick(self) -> None:
         """Each duty that is due, once."""
         now = self._clock.now()
-        if now < self._latest - STEP_S:
-            self._look_again(now)
-        self._latest = now
+        for duty in self._duties if now < self._latest - STEP_S else ():
+            duty.due = min(duty.due, now)
         for duty in self._duties:
             if self._clock.now() >= duty.due or self._stirred(duty):
                 self._perform(duty)
-
-    def _look_again(self, now: float) -> None:
-        """The clock was set back: what was to wait for seconds would wait until it has caught up."""
-        why = f"the clock was set back by {self._latest - now:.0f} s"
-        _log.warning("%s", why)
-        self._store.note("clock", why, now)
-        for duty in self._duties:
-            duty.due = min(duty.due, now)
-        self._nodes.clock_was_set_back(now)
-        self._conclusions.left.clear()
-        if self._intake is not None:
-            self._intake.look_again()
-        self._store.look_at_comments_again(now)
 
     def _stirred(self, duty: Duty) -> bool:
         return duty.on_write and not duty.failures and duty.seen != self._store.writes
@@ -185,6 +171,20 @@ class Daemon:
         return [run for run in self._store.open_runs() if run.status in OPEN]
 
     # duties
+
+    def _see_clock(self) -> None:
+        """Where it was set back, what was to wait for seconds would wait until it has caught up."""
+        now = self._clock.now()
+        if now < self._latest - STEP_S:
+            self._store.look_at_comments_again(now)
+            self._nodes.clock_was_set_back(now)
+            self._conclusions.left.clear()
+            if self._intake is not None:
+                self._intake.look_again()
+            if self._latest != float("inf"):
+                _log.warning("the clock was set back by %.0f s", self._latest - now)
+                self._store.note("clock", "the clock was set back", now)
+        self._latest = now
 
     def _ask_controllers(self) -> None:
         self._conclusions.controllers = [controller.host for controller in self._client.controllers()]

@@ -270,9 +270,7 @@ def test_a_clock_that_is_set_back_holds_nothing_up(lab: Lab, restarted: bool) ->
     lab.record(job, "n1")
     lab.run(5)
     assert lab.comment(job).startswith("mine [nccl-slurm: ")
-    assert [note.text for note in lab.store.notes("clock")] == (
-        [] if restarted else ["the clock was set back by 3600 s"]
-    )
+    assert bool(lab.store.notes("clock")) is not restarted
     lab.record(before, "n1", at=lab.clock.now() + 3600.0)
     lab.run(10)
     assert lab.comment(before).startswith("mine [nccl-slurm: ")
