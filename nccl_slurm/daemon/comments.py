@@ -49,7 +49,7 @@ def decide(
     row: CommentRow, state: CommentState | None, live: LiveJob | None, *, uid: int | None, lower_cases: bool
 ) -> Decision:
     """Where the text of one run goes now; ``uid``: of the run's user. Pure."""
-    if state is not None and state.final and row.end is not None and abs((state.end or 0.0) - row.end) <= _SAME_S:
+    if state is not None and state.final and row.end is not None and _is_last(row.end, state):
         return _placed("accounted", place(row.text, state.comment, state.admin_comment, lower_cases=lower_cases))
     if live is not None and live.state in (
         "PENDING",
@@ -67,6 +67,12 @@ def decide(
     if state is not None and state.final and row.end is not None and (state.end or 0.0) > row.end + _SAME_S:
         return Decision("give-up", "a newer run of the job has taken its record over")
     return Decision("wait", "accounting does not show the end yet")
+
+
+def _is_last(end: float, state: CommentState) -> bool:
+    """Whether the job's newest record is that of the run which ended then, or of a wait after it that came to nothing:
+    requeued, and cancelled while it was pending."""
+    return abs((state.end or 0.0) - end) <= _SAME_S or (not state.ran and (state.end or 0.0) > end)
 
 
 def _is_another(live: LiveJob, ended: bool, uid: int | None) -> bool:

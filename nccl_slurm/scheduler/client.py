@@ -175,7 +175,10 @@ class Accounted:
 
 @dataclass(frozen=True)
 class CommentState:
-    """Both comments of the newest record of a job in accounting: the one that a write by id would hit."""
+    """Both comments of the newest record of a job in accounting: the one that a write by id would hit.
+
+    ``ran`` is false where it never had a node: cancelled while it was pending.
+    """
 
     raw_id: int
     id: str
@@ -184,6 +187,7 @@ class CommentState:
     end: float | None = None
     comment: str = ""
     admin_comment: str = ""
+    ran: bool = True
 
     @property
     def final(self) -> bool:

@@ -282,7 +282,8 @@ class FakeSlurm:
 
 def _comment_state(record: _Record) -> CommentState:
     job = record.job
-    return CommentState(job.raw_id, job.id, job.state, job.submit, job.end, record.comment, record.admin_comment)
+    comments = (record.comment, record.admin_comment)
+    return CommentState(job.raw_id, job.id, job.state, job.submit, job.end, *comments, ran=bool(job.nodes))
 
 
 def _touches(job: Accounted, since: float, until: float | None) -> bool:

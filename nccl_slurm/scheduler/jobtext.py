@@ -80,7 +80,7 @@ ACCOUNTING_FIELDS = (
     "JobName",
 )
 
-COMMENT_FIELDS = ("JobIDRaw", "JobID", "State", "Submit", "End", "Partition", "Comment", "AdminComment")
+COMMENT_FIELDS = ("JobIDRaw", "JobID", "State", "Submit", "End", "NodeList", "Partition", "Comment", "AdminComment")
 
 
 def live_format(delimiter: str) -> str:
@@ -269,4 +269,5 @@ def _comment(row: Mapping[str, str]) -> CommentState | None:
         end=time_of(row["End"]),
         comment=row["Comment"],
         admin_comment=row["AdminComment"],
+        ran=bool(hosts_of(row["NodeList"])),
     )

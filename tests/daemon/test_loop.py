@@ -256,6 +256,18 @@ def test_requeued_run_speaks_by_the_waiting_job(lab: Lab) -> None:
     assert lab.comment(job).count("[nccl-slurm: n1 ") == 1
 
 
+def test_requeued_and_cancelled_while_it_waits_it_still_speaks(lab: Lab) -> None:
+    job = lab.slurm.submit("n1", comment="mine")
+    lab.run(3)
+    lab.slurm.set_node("n1", "DOWN*", "Not responding", "slurm")
+    lab.slurm.requeue(job, "NODE_FAIL")
+    lab.run(5)
+    lab.slurm.end(job, "CANCELLED")
+    lab.run(200)
+    assert lab.comment(job).startswith("mine [nccl-slurm: n1 ")
+    assert [row.text for row in lab.store.comments_given_up()] == []
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_clock_that_is_set_back_holds_nothing_up(lab: Lab, restarted: bool) -> None:
     before = end_badly(lab, "n1")

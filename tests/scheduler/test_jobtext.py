@@ -208,13 +208,14 @@ def comments(*rows: tuple[str, ...]) -> str:
 def test_comments() -> None:
     user = 'User\'s Own "Tag" KEEP\n1|2|FAILED'
     printed = comments(
-        ("1", "1", "FAILED", "5", "9", "main", user, ""),
-        ("2", "1_2", "RUNNING", "5", "Unknown", "main", "", "adm"),
-        ("3", "1_3", "RUNNING", "5", "Unknown", "main", "", ""),
-        ("4", "4", "COMPLETED", "5", "9", "", "", ""),
+        ("1", "1", "FAILED", "5", "9", "n[1-2]", "main", user, ""),
+        ("2", "1_2", "RUNNING", "5", "Unknown", "n1", "main", "", "adm"),
+        ("3", "1_3", "RUNNING", "5", "Unknown", "n1", "main", "", ""),
+        ("4", "4", "COMPLETED", "5", "9", "n1", "", "", ""),
+        ("5", "5", "CANCELLED by 0", "5", "9", "None assigned", "main", "", ""),
     )
-    found = jobtext.read_comments(printed, D, [1, 2, 4])
-    assert set(found) == {1, 2}
+    found = jobtext.read_comments(printed, D, [1, 2, 4, 5])
+    assert {raw_id: state.ran for raw_id, state in found.items()} == {1: True, 2: True, 5: False}
     assert (found[1].comment, found[1].final, found[2].admin_comment, found[2].final) == (user, True, "adm", False)
 
 
