@@ -61,7 +61,7 @@ def decide(
     ):
         if _is_another(live, row.end is not None, uid):
             return Decision("give-up", "another job has this id: slurmctld came back with an older state")
-        if not survives(live.comment, lower_cases=lower_cases):
+        if not survives(live.comment, row.text, lower_cases=lower_cases):
             return Decision("wait", "the user's comment would not survive when the line is changed after the end")
         return _placed("live", place_live(row.text, live.comment))
     if state is not None and state.final and row.end is not None and (state.end or 0.0) > row.end + _SAME_S:

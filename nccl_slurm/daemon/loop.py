@@ -89,7 +89,7 @@ class Daemon:
         self._forgetting = Forgetting(config, store, clock)
         self._intake = self._make_intake()
         self._duties = self._make_duties()
-        if store.value("born") is None:
+        if (store.value("born") or float("inf")) > clock.now():
             store.set_value("born", int(clock.now()))
         self._latest = float("inf")  # it may have been set back while no daemon ran
         self._conclusions.find_unpublished(clock.now() - config.daemon.look_back_h * 3600)

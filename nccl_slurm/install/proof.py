@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from typing import Iterable, Mapping
+from typing import Container, Iterable, Mapping
 
 from nccl_slurm.install.captureconf import unmeant
 from nccl_slurm.install.layout import Layout
@@ -66,12 +66,15 @@ def _hooks(answer: Answer, wanted: Wanted) -> list[str]:
     of = wanted.layout
     paths = (of.prolog, of.epilog, of.task_prolog, of.node_program)
     found = [why for path in paths for why in _hook(answer, path, wanted)]
-    return [*found, *(why for pattern in (of.prolog_glob, of.epilog_glob) for why in _guests(answer, pattern, of))]
+    folders = dict.fromkeys(os.path.dirname(link.path) for link in wanted.wiring.links)
+    whole = (of.prolog_glob, of.epilog_glob, *(os.path.join(folder, "*") for folder in folders))
+    checked = {of.prolog, of.epilog, *(link.path for link in wanted.wiring.links)}
+    return [*found, *(why for pattern in whole for why in _guests(answer, pattern, checked))]
 
 
-def _guests(answer: Answer, pattern: str, of: Layout) -> list[str]:
+def _guests(answer: Answer, pattern: str, checked: Container[str]) -> list[str]:
     """What lies beside ours in a folder that the lines name whole."""
-    others = [one for one in answer.matches(pattern) if one.path not in (of.prolog, of.epilog)]
+    others = [one for one in answer.matches(pattern) if one.path not in checked]
     stuck = [f"{one.path} lies in our folder and can't be run: Slurm drains the node" for one in others if not one.runs]
     return stuck + [why for one in others for why in _open_to(one)]
 
