@@ -247,6 +247,9 @@ def test_links_and_values_that_come_before_the_lines(place: Path) -> None:
         Path(link.path).symlink_to(link.target)
     configure(SITE_TASK_PROLOG=str(theirs))(place)
     assert faults(place, config, wiring) == []
+    (place / "joint.d" / "README").touch(0o644)
+    stuck = f"{place}/joint.d/README lies in our folder and can't be run: Slurm drains the node"
+    assert faults(place, config, wiring) == [stuck]
     (place / "joint.d").chmod(0o777)
     assert f"{place}/joint.d/90-nccl-slurm: somebody besides root can change {place}/joint.d" in faults(
         place, config, wiring
