@@ -385,7 +385,7 @@ main() {
             --quick) quick=yes ;;
             --with-torch) with_torch=yes ;;
             -h | --help) usage && usage_on_cluster && exit 0 ;;
-            *) usage >&2 && exit 2 ;;
+            *) echo "install.sh: $option: no such option" >&2 && usage >&2 && exit 2 ;;
         esac
     done
     case $mode.$keep.$quick.$with_torch in

@@ -21,7 +21,8 @@ def hung(scene: Scene) -> Finding | None:
         text = "The heartbeat monitor ended processes whose watchdog thread was itself blocked."
         return _finding("hang.watchdog-stuck", "watchdog-stuck", text, stuck)
     ranks = len(scene.waits)
-    whom = f"{ranks}{f' of {scene.world}' if scene.world else ''} ranks" if ranks else "Ranks"
+    of_all = f" of {scene.world}" if scene.world else ""
+    whom = f"{ranks}{of_all} rank{'s' if ranks > 1 or of_all else ''}" if ranks else "Ranks"
     text = f"{whom} waited in a collective until the timeout; nothing observed tells who stopped or why."
     return _finding("hang.unattributed", "collective-hang-unattributed", text, facts)
 

@@ -14,7 +14,10 @@ from typing import Any, Iterator
 from nccl_slurm.errors import InputError
 from nccl_slurm.parse.redact import redacted
 
-__all__ = ["Known", "Run", "lock", "open_run", "remains", "runs", "write_whole"]
+__all__ = ["CAPTURE_OFF", "Known", "Run", "lock", "open_run", "remains", "runs", "write_whole"]
+
+#: Why a run's record has nothing of its user's; the daemon then leaves the job's output alone too.
+CAPTURE_OFF = "the job switched capture off (NCCL_SLURM_CAPTURE=off)"
 
 _NAME = re.compile(r"([0-9]{1,18})\.([0-9]{1,12})\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z")

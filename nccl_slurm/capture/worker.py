@@ -202,7 +202,7 @@ class _Work:
         if not os.path.isdir(self.run.user):
             return self._nothing("the run has no user folder on this node")
         if self.run.capture_off:
-            return self._nothing("the job switched capture off (NCCL_SLURM_CAPTURE=off)")
+            return self._nothing(spool.CAPTURE_OFF)
         if not (uid.isascii() and uid.isdigit()):
             return self._nothing("the hooks had no SLURM_JOB_UID")
         gid = gid if gid.isascii() and gid.isdigit() else uid

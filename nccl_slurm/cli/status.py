@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import Any
 
@@ -17,6 +18,7 @@ __all__ = ["command"]
 
 #: Ten heartbeats of the daemon's 30 s.
 SILENT_S = 300.0
+_CHANGED = ", changed since the daemon started: restart it"
 
 
 @click.command()
@@ -38,6 +40,7 @@ def _status(store: Any, source: str) -> dict[str, Any]:
     age = None if beat is None else time.time() - float(beat)
     return {
         "config": source,
+        "config_changed": _changed_since(source, store.value("started")),
         "daemon": _word(age, stopped=bool(store.value("stopped"))),
         "heartbeat": rfc3339(float(beat)) if beat else None,
         "counts": store.comment_counts(),
@@ -57,6 +60,13 @@ def _status(store: Any, source: str) -> dict[str, Any]:
     }
 
 
+def _changed_since(path: str, started: int | None) -> bool:
+    try:
+        return started is not None and os.stat(path).st_mtime > started + 1
+    except OSError:
+        return False
+
+
 def _word(age: float | None, *, stopped: bool) -> str:
     if age is None:
         return "never ran"
@@ -70,7 +80,7 @@ def _text(value: dict[str, Any]) -> str:
 
     lines = [
         f"daemon    {value['daemon']}, last heartbeat {value['heartbeat'] or 'never'}",
-        f"config    {value['config']}",
+        f"config    {value['config']}{_CHANGED if value['config_changed'] else ''}",
     ]
     lines += [f"comments  {count} {name}" for name, count in value["counts"].items()]
     lines += [

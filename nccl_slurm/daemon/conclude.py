@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nccl_slurm.capture.spool import CAPTURE_OFF
 from nccl_slurm.clock import Clock
 from nccl_slurm.config import Config
 from nccl_slurm.daemon.diagnose import Diagnosis, Parts, diagnose, went_well
@@ -33,6 +34,8 @@ AT_ONCE, TOGETHER = 4, 8
 AT_A_TIME = 200
 LEFT_S = 600.0
 
+_UNREAD = Parsed(gaps=(Gap("job output", CAPTURE_OFF),))
+
 
 @dataclass
 class Conclusions:
@@ -46,6 +49,8 @@ class Conclusions:
     unpublished: set[tuple[str, int, int]] = field(default_factory=set)
     #: Runs on which nothing could be said for a fault of ours, and until when they are left: others wait behind them.
     left: dict[tuple[str, int, int], float] = field(default_factory=dict)
+    #: Of the runs in hand those whose job does not want its lines read.
+    quiet: set[tuple[str, int, int]] = field(default_factory=set)
     #: 1 after an output that took a reader's whole time: those behind it are not to share its fate.
     together: int = TOGETHER
 
@@ -58,6 +63,7 @@ class Conclusions:
         groups = in_groups(in_turn(self._ready(last_completing)), self.together)
         self.together = TOGETHER
         while groups and self.clock.now() - began <= TURN_S:
+            self.quiet = {key_of(run) for group in groups[:AT_ONCE] for run in group if self._switched_off(run)}
             for run, read in self._read_all(groups[:AT_ONCE]):
                 if read is None:
                     self.together = 1
@@ -139,9 +145,14 @@ class Conclusions:
 
     def _read_group(self, runs: Sequence[RunRow]) -> list[tuple[RunRow, Parsed | None]]:
         """None: to be read later. Leaves the store alone: called from several threads."""
-        bad = [run for run in runs if not _went_well(run)]
+        bad = [run for run in runs if not _went_well(run) and key_of(run) not in self.quiet]
         well = [(run, Parsed()) for run in runs if _went_well(run)]
-        return [*well, *zip(bad, self._read_bad(bad), strict=True)]
+        quiet = [(run, _UNREAD) for run in runs if not _went_well(run) and key_of(run) in self.quiet]
+        return [*well, *quiet, *zip(bad, self._read_bad(bad), strict=True)]
+
+    def _switched_off(self, run: RunRow) -> bool:
+        gaps = (gap for row in self.store.records(*key_of(run)) for gap in row.record["gaps"])
+        return not _went_well(run) and any(gap["why"] == CAPTURE_OFF for gap in gaps)
 
     def _read_bad(self, runs: Sequence[RunRow]) -> Sequence[Parsed | None]:
         if not runs or runs[0].uid is None:
@@ -154,6 +165,8 @@ class Conclusions:
 
     def _kept(self, run: RunRow, read: Parsed) -> Parsed:
         """What was read last time stands in where the output is gone or can't be read any more."""
+        if read is _UNREAD:
+            return read
         if read.facts or read.ranks:
             if self.store.shares_output(run):
                 read = _without_ranks(read)

@@ -127,6 +127,7 @@ class Daemon:
         """Until ``stopping()``."""
         self._notifier.ready()
         self._store.set_value("stopped", 0)
+        self._store.set_value("started", int(self._clock.now()))
         while not stopping():
             self.tick()
             self._clock.sleep(self._config.daemon.tick_s)

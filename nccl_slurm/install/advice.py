@@ -65,8 +65,14 @@ _UNDO = "To undo it, lines first and files last (a missing Prolog or Epilog drai
 
 def _undo(wiring: Wiring, config: SlurmConfig, layout: Layout) -> list[str]:
     back = [f"        {line.key}={line.replaces}" for line in wiring.lines if line.replaces]
-    out = f"    in {config.path}: take these lines out{', put back' if back else ''}"
+    these = "what names our hooks, and these lines" if _names_ours(config, layout) else "these lines"
+    out = f"    in {config.path}: take {these} out{', put back' if back else ''}"
     return [_UNDO, out, *back, *_then_files(wiring, layout)]
+
+
+def _names_ours(config: SlurmConfig, layout: Layout) -> bool:
+    scripts = (*config.prolog, *config.epilog, *config.task_prolog, *config.epilog_slurmctld)
+    return any(one.startswith((f"{layout.hooks}/", f"{layout.conf}/")) for one in scripts)
 
 
 def _undo_what_is_there(wiring: Wiring, config: SlurmConfig, layout: Layout) -> list[str]:

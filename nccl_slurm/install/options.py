@@ -64,6 +64,7 @@ def parse(arguments: Sequence[str]) -> Options:
         chosen.slurm_conf = os.environ.get("SLURM_CONF") or None  # Slurm's commands go by it, so the daemon's must too
     for name in _FOLDERS:
         _check_path(name, chosen)
+    _check_there(chosen)
     for name in ("slurm_user", "ship_user"):
         _check_name(name, getattr(chosen, name))
     roles = tuple(role for role in ("node", "controller") if getattr(chosen, role))
@@ -112,6 +113,14 @@ def _check_path(name: str, chosen: argparse.Namespace) -> None:
     if clean == "/" and name != "root":
         raise InputError(f"{option} {value}: give a folder of its own, not the root of all")
     setattr(chosen, name, "/" + clean.lstrip("/"))
+
+
+def _check_there(chosen: argparse.Namespace) -> None:
+    """What is only read has to be there. A ``root`` is an image, which may get its slurm.conf later."""
+    if chosen.slurm_conf and not (chosen.root or chosen.uninstall or os.path.isfile(chosen.slurm_conf)):
+        raise InputError(f"--slurm-conf {chosen.slurm_conf}: no such file (SLURM_CONF counts where it is not given)")
+    if chosen.wheels and not os.path.isdir(chosen.wheels):
+        raise InputError(f"--wheels {chosen.wheels}: no such folder; `pip wheel -w DIR CHECKOUT` makes it")
 
 
 def _check_name(name: str, value: str | None) -> None:

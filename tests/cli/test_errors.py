@@ -405,3 +405,18 @@ def test_the_log_of_a_daemon_in_the_background_has_times() -> None:
     ]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO root: x\n", said[0])
     assert said[1] == "INFO root: x\n"
+
+
+@pytest.mark.parametrize(("started", "changed"), [(None, False), (-100, True), (100, False)])
+def test_settings_that_the_daemon_has_not_read(
+    site: Path, capsys: pytest.CaptureFixture[str], started: int | None, changed: bool
+) -> None:
+    file = site / "site.toml"
+    with Store.open(f"sqlite:///{site}/state/store.db") as store:
+        if started is not None:
+            store.set_value("started", int(file.stat().st_mtime) + started)
+    for words in ((), ("--json",)):
+        nccl_slurm(["status", "--config", str(file), *words])
+    out = capsys.readouterr().out
+    assert (", changed since the daemon started: restart it\n" in out) is changed
+    assert f'"config_changed": {"true" if changed else "false"}' in out

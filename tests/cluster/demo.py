@@ -6,16 +6,19 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster import jobs
+from tests.cluster import jobs, scratch
 from tests.cluster.harness import CHECKOUT, Cluster, ClusterError
+from tests.cluster.harness import NODES as NODE_ADDRESSES
 from tests.cluster.job_python import torch_of_jobs
 
 __all__ = ["main"]
@@ -36,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     cluster = Cluster(SCRATCH, gpus=RANKS_A_NODE)
     try:
         if chosen.stop:
+            made = Made.kept(cluster)
             cluster.stop()
+            made.take_back()
             say(f"nothing of the demo in {SCRATCH} runs any more")
         else:
             torch = None if chosen.without_torch else torch_of_jobs(Path(sys.executable))
@@ -67,12 +72,53 @@ def demonstrate(cluster: Cluster, torch: str | None, *, keep: bool) -> None:
             tell_how(cluster, job)
 
 
+@dataclass(frozen=True)
+class Made:
+    """What the demo adds to the machine outside its folder: users, and lines of /etc/hosts."""
+
+    users: list[str]
+    hosts: list[str]
+
+    def __str__(self) -> str:
+        parts = [f"users {', '.join(self.users)}"] if self.users else []
+        parts += [f"names {', '.join(line.split()[1] for line in self.hosts)} in /etc/hosts"] if self.hosts else []
+        return f"{' and '.join(parts)}, taken away with it" if parts else "nothing outside its folder"
+
+    @classmethod
+    def absent(cls) -> Made:
+        return cls(scratch.absent_users(), scratch.absent_hosts(NODE_ADDRESSES))
+
+    @classmethod
+    def kept(cls, cluster: Cluster) -> Made:
+        """As an earlier process has noted it."""
+        try:
+            return cls(**json.loads(_note(cluster).read_text()))
+        except (OSError, ValueError, TypeError):
+            return cls([], [])
+
+    def keep(self, cluster: Cluster) -> None:
+        _note(cluster).write_text(json.dumps({"users": self.users, "hosts": self.hosts}))
+
+    def take_back(self) -> None:
+        scratch.take_back(self.users, self.hosts)
+
+
+def _note(cluster: Cluster) -> Path:
+    return cluster.scratch / "run" / "made.json"
+
+
 @contextmanager
 def running(cluster: Cluster, *, keep: bool) -> Iterator[None]:
     """Cluster, hooks and daemon; taken down at the end, but not where ``keep`` and no error."""
     done = False
+    made = Made.absent()
+    if cluster.scratch.exists() and (cluster.scratch / "etc").exists():
+        say("what an earlier demo left running (--keep) is taken down first")
+        made = Made.kept(cluster)
+    say(f"for the demo only: {made}")
     say(f"starting munge, MariaDB, slurmdbd, slurmctld and {len(cluster.nodes)} slurmd in {cluster.scratch}")
     cluster.start()
+    made.keep(cluster)
     try:
         cluster.start_daemon()
         say("nccl-slurm's hooks are in slurm.conf, its daemon runs")
@@ -81,6 +127,7 @@ def running(cluster: Cluster, *, keep: bool) -> Iterator[None]:
     finally:
         if not (keep and done):
             cluster.stop()
+            made.take_back()
             say(f"all taken down; logs stay in {cluster.log}")
 
 

@@ -16,12 +16,15 @@ from tests.cluster import jobs, machine, settings
 
 __all__ = [
     "USERS",
+    "absent_hosts",
+    "absent_users",
     "ensure_hosts",
     "ensure_users",
     "install_hooks",
     "make_folders",
     "open_to_others",
     "remove_folders",
+    "take_back",
     "write_files",
 ]
 
@@ -86,6 +89,26 @@ def ensure_hosts(addresses: Mapping[str, str]) -> None:
     if absent := [node for node in addresses if node not in known]:
         with hosts.open("a") as file:
             file.writelines(f"{addresses[node]} {node}\n" for node in absent)
+
+
+def absent_users() -> list[str]:
+    """Those that `ensure_users` would make."""
+    there = {entry.pw_name for entry in pwd.getpwall()}
+    return [name for name in USERS if name not in there]
+
+
+def absent_hosts(addresses: Mapping[str, str]) -> list[str]:
+    """Lines that `ensure_hosts` would add."""
+    known = Path("/etc/hosts").read_text().split()
+    return [f"{address} {node}" for node, address in addresses.items() if node not in known]
+
+
+def take_back(users: Sequence[str], lines: Sequence[str]) -> None:
+    """What `ensure_users` and `ensure_hosts` had added. A user that still runs something stays."""
+    for name in users:
+        subprocess.run(["userdel", name], check=False, capture_output=True)
+    hosts = Path("/etc/hosts")
+    hosts.write_text("".join(f"{line}\n" for line in hosts.read_text().splitlines() if line not in lines))
 
 
 def open_to_others(scratch: Path) -> Path | None:

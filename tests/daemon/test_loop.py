@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nccl_slurm.capture.spool import CAPTURE_OFF
 from nccl_slurm.clock import MovableClock
 from nccl_slurm.collect.shared import Inbox
 from nccl_slurm.config import Config, Paths, Scope
@@ -254,6 +255,21 @@ def test_requeued_run_speaks_by_the_waiting_job(lab: Lab) -> None:
     lab.run(100)
     assert [run.state for run in lab.store.runs_of_raw("c", job)] == ["NODE_FAIL", "COMPLETED"]
     assert lab.comment(job).count("[nccl-slurm: n1 ") == 1
+
+
+@pytest.mark.parametrize("off", [True, False])
+def test_a_job_that_switched_capture_off_has_its_output_left_alone(lab: Lab, off: bool) -> None:
+    lab.output.said = Parsed(facts=(Fact("cuda.oom", "SECRET", "cuda", "cause", "job", "cuda-oom", rank=0),))
+    job = lab.slurm.submit("n1", comment="mine")
+    lab.run(3)
+    lab.slurm.end(job, "FAILED", **FAILED)
+    lab.hint(job)
+    lab.record(job, "n1", gaps=[{"source": "user files", "why": CAPTURE_OFF}] if off else [])
+    lab.run(5)
+    found = lab.verdict(job)
+    assert found is not None and ("SECRET" in json.dumps(found)) is not off
+    assert ({"source": "job output", "why": CAPTURE_OFF} in found["gaps"]) is off
+    assert lab.comment(job).startswith("mine [nccl-slurm: ")
 
 
 def test_requeued_and_cancelled_while_it_waits_it_still_speaks(lab: Lab) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from nccl_slurm import config
+from nccl_slurm.errors import InputError
+from nccl_slurm.install.options import parse
 from nccl_slurm.parse.patterns import load_rows
 from tests.install.staging import Installer, snapshot
 
@@ -153,6 +155,26 @@ def test_root_squash_gives_the_folders_to_the_shipping_user(installer: Installer
     for part in ("tmp", "new", "quarantine"):
         assert f"folder 0700 {uid}:{pwd.getpwnam('nobody').pw_gid} {SHARED}/{part}" in told
     assert f"compile: pattern rows to {SHARED}" not in told
+
+
+@pytest.mark.parametrize(
+    ("option", "environment", "remedy"),
+    [
+        ("--wheels", {}, "--wheels /nonexistent/x: no such folder; `pip wheel -w DIR CHECKOUT` makes it"),
+        ("--slurm-conf", {}, "--slurm-conf /nonexistent/x: no such file (SLURM_CONF counts where it is not given)"),
+        ("", {"SLURM_CONF": "/nonexistent/x"}, "--slurm-conf /nonexistent/x: no such file"),
+    ],
+)
+def test_what_is_only_read_has_to_be_there(
+    monkeypatch: pytest.MonkeyPatch, option: str, environment: dict[str, str], remedy: str
+) -> None:
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    words = ["--controller", "--shared", "/x/shared", "--dry-run", *([option, "/nonexistent/x"] if option else [])]
+    with pytest.raises(InputError) as told:
+        parse(words)
+    assert remedy in str(told.value)
 
 
 def test_without_wheels_or_index_it_says_what_to_do(installer: Installer, tmp_path: Path) -> None:
