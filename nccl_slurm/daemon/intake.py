@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -39,7 +38,8 @@ class Hints:
         self._folder = os.path.join(folder, "new")
 
     def take(self) -> set[int]:
-        """Raw job ids; the files are gone afterwards. A lost hint is found again by reconciling open runs."""
+        """Raw job ids; the files are gone afterwards. What can't be removed is no hint: it would come at each tick. A lost
+        hint is found again by reconciling open runs."""
         try:
             folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -51,8 +51,10 @@ class Hints:
 
     @staticmethod
     def _taken(folder: int, name: str) -> re.Match[str] | None:
-        with contextlib.suppress(OSError):
+        try:
             os.unlink(name, dir_fd=folder)
+        except OSError:
+            return None
         return _EVENT.fullmatch(name)
 
 

@@ -16,6 +16,7 @@ from nccl_slurm.clock import MovableClock
 from nccl_slurm.collect.shared import Inbox
 from nccl_slurm.config import Config, Paths, Scope
 from nccl_slurm.config import Daemon as Waits
+from nccl_slurm.daemon.intake import Hints
 from nccl_slurm.daemon.loop import Daemon
 from nccl_slurm.daemon.output import OutputReader, Wanted
 from nccl_slurm.daemon.settle import in_groups
@@ -255,6 +256,18 @@ def test_requeued_run_speaks_by_the_waiting_job(lab: Lab) -> None:
     lab.run(100)
     assert [run.state for run in lab.store.runs_of_raw("c", job)] == ["NODE_FAIL", "COMPLETED"]
     assert lab.comment(job).count("[nccl-slurm: n1 ") == 1
+
+
+def test_what_is_no_event_is_no_hint(tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / "5.0").mkdir()
+    (new / "6.0").symlink_to("/nonexistent")
+    for name in ("7.1", "x", "8", "9.0.0", "-1.0"):
+        (new / name).touch()
+    hints = Hints(str(tmp_path))
+    assert hints.take() == {6, 7} and hints.take() == set()
+    assert [path.name for path in new.iterdir()] == ["5.0"]
 
 
 @pytest.mark.parametrize("off", [True, False])
