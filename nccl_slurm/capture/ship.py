@@ -67,8 +67,7 @@ def _write(shared: str, name: str, data: bytes, uid: int | None) -> None:
     """Runs in the child: may give root away, may hang on a file system that does not answer."""
     if uid is not None and uid != os.geteuid():
         become(uid, _group_of(uid))
-    tmp = os.open(os.path.join(shared, "tmp"), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    new = os.open(os.path.join(shared, "new"), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    tmp, new = _opened(os.path.join(shared, "tmp")), _opened(os.path.join(shared, "new"))
     part = f"{name}.{os.getpid()}.{time.time_ns()}"
     file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=tmp)
     try:
@@ -81,6 +80,17 @@ def _write(shared: str, name: str, data: bytes, uid: int | None) -> None:
     except OSError:
         os.unlink(part, dir_fd=tmp)
         raise
+
+
+def _opened(path: str) -> int:
+    """The daemon takes nothing from somebody else's folder, and what lies there is gone when they like."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    info = os.fstat(folder)
+    if info.st_uid not in (0, os.geteuid()):
+        raise InputError(f"{path}: belongs to uid {info.st_uid}; chown it to uid {os.geteuid()}")
+    if info.st_mode & 0o022:
+        raise InputError(f"{path}: others may write here (mode {info.st_mode & 0o7777:04o}); chmod 0700")
+    return folder
 
 
 def _group_of(uid: int) -> int:

@@ -38,8 +38,9 @@ class Hints:
         self._folder = os.path.join(folder, "new")
 
     def take(self) -> set[int]:
-        """Raw job ids; the files are gone afterwards. What can't be removed is no hint: it would come at each tick. A lost
-        hint is found again by reconciling open runs."""
+        """Raw job ids; the files are gone afterwards. What can't be removed is no hint: it would come at each tick.
+
+        A lost hint is found again by reconciling open runs."""
         try:
             folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:

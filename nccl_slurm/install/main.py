@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from typing import Sequence
 
 if __package__ in (None, ""):  # -I leaves the script's own place out of the search path
@@ -17,6 +18,7 @@ from nccl_slurm.install import apply, facts, patterns, places, plan, source
 from nccl_slurm.install.apply import Applied
 from nccl_slurm.install.entry import Entry
 from nccl_slurm.install.facts import Facts
+from nccl_slurm.install.lock import alone
 from nccl_slurm.install.mounts import network_file_system, read_table
 from nccl_slurm.install.options import Options, parse
 from nccl_slurm.install.outline import NO_SHARED, outline
@@ -58,7 +60,8 @@ def _run(options: Options) -> int:
     """Raises InputError, before anything was touched."""
     applied = Applied(options.dry_run, _say, "" if options.verbose else options.layout.code)
     try:
-        unheeded = _perform(options, applied)
+        with nullcontext() if options.dry_run else alone(options.layout):
+            unheeded = _perform(options, applied)
     except (InstallError, OSError) as error:
         if applied.touched and not options.dry_run:
             _say(f"stopped after {len(applied.touched)} changes; run it again when the cause is gone")

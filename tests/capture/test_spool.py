@@ -146,6 +146,27 @@ class TestShip:
         assert why is not None and "not-mounted" in why
         assert run.delivered is None and not (tmp_path / "not-mounted").exists()
 
+    @pytest.mark.parametrize(
+        ("folder", "uid", "mode", "why"),
+        [
+            ("new", 7001, 0o700, "new: belongs to uid 7001; chown it to uid 0"),
+            ("tmp", 7001, 0o700, "tmp: belongs to uid 7001; chown it to uid 0"),
+            ("new", 0, 0o777, "new: others may write here (mode 0777); chmod 0700"),
+            ("tmp", 0, 0o720, "tmp: others may write here (mode 0720); chmod 0700"),
+        ],
+    )
+    def test_a_folder_of_somebody_elses_gets_nothing(
+        self, tmp_path: Path, shared: Path, folder: str, uid: int, mode: int, why: str
+    ) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("needs root")
+        os.chown(shared / folder, uid, uid)
+        (shared / folder).chmod(mode)
+        run = with_record(make(tmp_path / "spool", "42.1700000000", closed="epilog"))
+        told = ship.deliver(Conf(shared=str(shared)), run, "n1")
+        assert told is not None and told.endswith(why)
+        assert run.delivered is None and not list(shared.glob("*/*"))
+
     def test_no_shared_folder_no_record(self, tmp_path: Path, shared: Path) -> None:
         run = make(tmp_path / "spool", "42.1700000000", closed="epilog")
         assert ship.deliver(Conf(), run, "n1") == "no NCCL_SLURM_SHARED is set"

@@ -220,3 +220,12 @@ def test_without_room_for_one_more_process_a_hook_does_nothing(
     limited = ("setpriv", f"--reuid={USER}", "--clear-groups", "prlimit", "--nproc=0", *shell)
     done = site.run(hook, STEP, shell=limited)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("shell", [(), ("dash",), ("bash",)])
+@pytest.mark.parametrize("hook", ["task_prolog", "prolog.d/50-nccl-slurm", "epilog.d/50-nccl-slurm"])
+def test_where_no_file_may_be_written_a_hook_ends_well(
+    site: Site, run: Path, shell: tuple[str, ...], hook: str
+) -> None:
+    done = site.run(hook, STEP, shell=("prlimit", "--fsize=0", *shell), limit=20.0)
+    assert done.returncode == 0
