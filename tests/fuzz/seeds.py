@@ -140,7 +140,7 @@ def sacct() -> Iterator[bytes]:
 
 
 def sacct_comments() -> Iterator[bytes]:
-    values = ("1", "1", "CANCELLED by 0", "1795968218", "1795968300", "main", "team-a", "")
+    values = ("1", "1", "CANCELLED by 0", "1795968218", "1795968300", "n[1-2]", "main", "team-a", "")
     yield ("".join(value + DELIMITER for value in values) + "\n").encode()
 
 
