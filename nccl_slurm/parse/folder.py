@@ -122,7 +122,7 @@ class _Reading:
         self._bytes += len(raw)
         if content.packed(raw):
             raw = content.unpacked(raw, ras.SIZE_LIMIT)
-        for fact in ras.facts(raw, source.name, source.trust):
+        for fact in ras.facts(raw, source.name, source.trust, self._now):
             self._sink(Seen(fact, None, tuple(fact.data.get(key) for key in ("comm_hash", "op", "group_rank"))))
 
     def _task(self, source: Source, first: bytes) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple
 
 from nccl_slurm.model import Fact
+from nccl_slurm.parse import stamp
 from nccl_slurm.parse.prefix import MAX_RANK
 
 __all__ = ["SIZE_LIMIT", "facts", "joined", "looks_like"]
@@ -78,18 +79,21 @@ def looks_like(first: bytes) -> bool:
     return first.lstrip()[:1] == b"{" and b'"communicators"' in first and b'"nccl_version"' in first
 
 
-def facts(raw: bytes, file: str, trust: str) -> list[Fact]:
+def facts(raw: bytes, file: str, trust: str, now: float) -> list[Fact]:
     """Facts of the whole output of ``ncclras -f json``. Raises ValueError: not that, or cut off."""
     try:
         value = json.loads(raw.decode("utf-8", "replace"), parse_int=lambda digits: int(digits[:19]))
     except (ValueError, RecursionError):
         raise ValueError("RAS output that is no whole JSON") from None
     base = Fact(kind="", text="", producer="nccl", role="context", trust=trust, file=file)
+    at = stamp.find(str(_dict(value).get("timestamp")), now)
+    if at is not None:
+        base = replace(base, time=at.seconds, uncertainty_s=at.uncertainty_s, data={"clock": at.clock})
     found: list[Fact] = []
     for comm in _dicts(_dict(value).get("communicators")):
         seen = _Communicator.read(comm)
-        at = max(raw.find(f'"{comm.get("hash")}"'.encode("utf-8", "replace")), 0)
-        here = replace(base, line=raw.count(b"\n", 0, at) + 1, offset=raw.rfind(b"\n", 0, at) + 1)
+        place = max(raw.find(f'"{comm.get("hash")}"'.encode("utf-8", "replace")), 0)
+        here = replace(base, line=raw.count(b"\n", 0, place) + 1, offset=raw.rfind(b"\n", 0, place) + 1)
         found.extend(_communicator(seen, here))
     return found
 
@@ -112,7 +116,7 @@ class _Communicator(NamedTuple):
 
 
 def _communicator(comm: _Communicator, base: Fact) -> Iterator[Fact]:
-    data: dict[str, Any] = {"comm_hash": comm.hash, "nranks": comm.size}
+    data: dict[str, Any] = {**base.data, "comm_hash": comm.hash, "nranks": comm.size}
     text = f"RAS: communicator {comm.hash} of {comm.size} ranks, {len(comm.missing)} missing"
     yield replace(base, kind=_COMM, text=text, data={**data, "missing_ranks": len(comm.missing)})
     for rank in comm.missing[:_LISTED]:
@@ -140,7 +144,7 @@ def _operation(comm: _Communicator, op: str, base: Fact) -> Iterator[Fact]:
     groups = Counter(count for _, count in known).most_common()
     if len(groups) < 2:
         return
-    data: dict[str, Any] = {"comm_hash": comm.hash, "op": op}
+    data: dict[str, Any] = {**base.data, "comm_hash": comm.hash, "op": op}
     text = f"RAS: ranks of {comm.hash} have different {op} operation counts"
     yield replace(base, kind=_MISMATCH, text=text, hint="collective-hang-unattributed", data=data)
     (most, ranks), *others = groups
@@ -158,7 +162,8 @@ def _operation(comm: _Communicator, op: str, base: Fact) -> Iterator[Fact]:
 def _of_rank(
     base: Fact, kind: str, comm: _Communicator, rank: Mapping[str, Any], said: Mapping[str, Any], text: str
 ) -> Fact:
-    data: dict[str, Any] = {"comm_hash": comm.hash, "nranks": comm.size, "group_rank": rank["rank"], **said}
+    known = {**base.data, "comm_hash": comm.hash, "nranks": comm.size}
+    data: dict[str, Any] = {**known, "group_rank": rank["rank"], **said}
     for key, own in (("pid", "pid"), ("cuda_dev", "gpu")):
         if isinstance(rank.get(key), int) and rank[key] >= 0:
             data[own] = rank[key]
