@@ -168,6 +168,8 @@ class _Reading:
         if attempt is not None:
             fact = replace(fact, data={**fact.data, "attempt": attempt})
             seen = seen._replace(fact=fact)
+        elif isinstance(fact.data.get("attempt"), int):
+            attempt = fact.data["attempt"]  # by its label
         self._note(fact, seen.pid)
         owner = _owner(fact, seen.pid)
         progress = torch.progress(fact.data) if fact.producer == "torch" else None

@@ -99,7 +99,7 @@ def strip(line: str) -> Prefix:
     text = line if envelope is None else envelope.text
     if "\x1b" in text:
         text = _ESCAPE.sub("", text)
-    text = text.rstrip("\r\n").rpartition("\r")[2].lstrip("\ufffd")
+    text = text.rstrip("\r\n").rpartition("\r")[2].lstrip("\ufffd\ufeff")
     found: dict[str, str] = {}
     if envelope is not None and envelope.host is not None:
         found["host"] = envelope.host
