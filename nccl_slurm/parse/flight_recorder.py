@@ -47,18 +47,26 @@ class Dump(NamedTuple):
     world_size: int | None
 
 
+#: Keys of a dump or of its entries; JSON dumps have their keys sorted, so a long list of entries comes first.
+_KEYS = (b"pg_config", b"entries", b"profiling_name", b"record_id", b"nccl_comm_state", b"collective_seq_id")
+
+
 def looks_like(name: str, first: bytes) -> bool:
-    """By its usual names, or a pickle of a dict, or a JSON object that starts with one of the dump's keys."""
+    """By its usual names, or a pickle or JSON object that starts with a dump's keys."""
     base = name.rpartition("/")[2].lower()
+    known = [key for key in _KEYS if key in first]
     if first[:1] == b"\x80" and first[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        return "trace" in base or "fr" in base or b"pg_config" in first or b"entries" in first
-    return first.lstrip()[:1] == b"{" and b'"pg_config"' in first and b'"entries"' in first
+        return "trace" in base or "fr" in base or bool(known)
+    quoted = [key for key in known if b'"' + key + b'"' in first]
+    return first.lstrip()[:1] == b"{" and len(quoted) > 1
 
 
 def read(raw: bytes) -> Dump:
     """Raises ValueError with a reason; nothing else."""
     try:
         value = _load(raw)
+        if isinstance(value, list):  # torch 2.2: the entries alone
+            value = {"entries": value}
         if not isinstance(value, dict):
             raise ValueError("no flight recorder dump")
         entries = [entry for entry in _list(value.get("entries")) if isinstance(entry, dict)]
@@ -163,21 +171,26 @@ def _group(name: tuple[str, str], entries: list[dict[str, Any]], status: Mapping
     seen = {"enqueued": -1, "started": -1, "completed": -1}
     for entry in collectives:
         for key in _reached(entry):
-            seen[key] = max(seen[key], entry["collective_seq_id"])
+            seen[key] = max(seen[key], _number(entry))
     for key, long in _STATUS:
         value = status.get(long)
         if isinstance(value, int):
             seen[key] = max(seen[key], min(value, 1 << 62))
     open_ones = [entry for entry in collectives if "completed" not in _reached(entry)]
-    open_ones = [entry for entry in open_ones if entry["collective_seq_id"] > seen["completed"]]
-    waiting = min(open_ones, key=lambda entry: int(entry["collective_seq_id"]), default=None)
+    open_ones = [entry for entry in open_ones if _number(entry) > seen["completed"]]
+    waiting = min(open_ones, key=_number, default=None)
     recent = [_line(entry) for entry in collectives[-_RECENT:]]
     return Group(name[0], name[1], seen, None if waiting is None else _details(waiting), recent)
 
 
 def _seq(entry: Mapping[str, Any]) -> int | None:
-    value = entry.get("collective_seq_id")
+    value = entry.get("collective_seq_id", entry.get("seq_id"))  # the latter to torch 2.3
     return value if isinstance(value, int) and 0 <= value < 1 << 62 else None
+
+
+def _number(entry: Mapping[str, Any]) -> int:
+    """As `_seq`, of an entry that has one."""
+    return _seq(entry) or 0
 
 
 def _reached(entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -196,7 +209,7 @@ def _op(entry: Mapping[str, Any]) -> str:
 
 def _details(entry: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "seq": entry["collective_seq_id"],
+        "seq": _number(entry),
         "op": _op(entry),
         "state": _text(entry.get("state"), 20),
     }
@@ -204,13 +217,14 @@ def _details(entry: Mapping[str, Any]) -> dict[str, Any]:
         found[key] = _plain(entry.get(key))
     if isinstance(entry.get("timeout_ms"), int):
         found["timeout_ms"] = entry["timeout_ms"]
-    if isinstance(entry.get("time_created_ns"), int):
-        found["created"] = entry["time_created_ns"] / 1e9
+    for key, unit in (("time_created_ns", 1e9), ("time_created_us", 1e6)):
+        if isinstance(entry.get(key), int):
+            found["created"] = min(entry[key], 1 << 62) / unit
     return found
 
 
 def _line(entry: Mapping[str, Any]) -> str:
-    return f"{entry['collective_seq_id']} {_op(entry)} {_plain(entry.get('input_sizes'))}"[:200]
+    return f"{_number(entry)} {_op(entry)} {_plain(entry.get('input_sizes'))}"[:200]
 
 
 def _plain(value: Any) -> str:

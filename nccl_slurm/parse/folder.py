@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any, BinaryIO, Hashable, Iterable
+from typing import Any, BinaryIO, Hashable, Iterable, cast
 
 from nccl_slurm.model import Fact, Gap, Parsed
-from nccl_slurm.parse import elastic, flight_recorder, names, task, torch
+from nccl_slurm.parse import content, elastic, flight_recorder, names, ras, task, torch
 from nccl_slurm.parse.finding import find
 from nccl_slurm.parse.logfile import Log, Seen, read_log
 from nccl_slurm.parse.nccl import Communicators, Member
@@ -23,7 +23,11 @@ __all__ = ["Source", "read_sources", "walk"]
 
 _FIRST = 4096
 _JSON_LIMIT = 1 << 20
+#: A file that was emptied while its writer kept its place starts with a hole.
+_HOLE = b"\x00" * 16
 _FAILURES_LIMIT = 100_000
+_FOLDED_FILES = 1000
+_UNBOUNDED = 1 << 62
 #: Lines of these are not of the rank whose file they stand in.
 _NOT_OF_A_RANK = ("slurm", "kernel", "elastic")
 
@@ -53,6 +57,7 @@ class _Reading:
         self._progress: dict[Hashable, dict[str, tuple[int, dict[str, int]]]] = {}
         self._worlds: dict[int, str] = {}
         self._places: dict[tuple[int, str], None] = {}
+        self._folded: dict[str, int] = {}
         self._bytes = 0
 
     # ---- reading
@@ -62,16 +67,35 @@ class _Reading:
         name = names.read(source.name)
         with source.open() as file:
             first = file.read(min(_FIRST, max(source.size, 0)))
-            if flight_recorder.looks_like(source.name, first):
+            start = content.head(first)
+            if self._is_dump(source, first, start):
                 self._dump(source, file, first)
+            elif ras.looks_like(start) and source.size <= ras.SIZE_LIMIT:
+                self._ras(source, file, first)
+            elif content.binary(start) is not None:
+                self.gaps.append(Gap(source.name, f"{content.binary(start)}, no log; not read"))
             elif name.procid is not None and source.size <= task.SIZE_LIMIT:
                 self._task(source, first)
             elif not (source.name.endswith("error.json") and self._error_file(source, file, first)):
                 self._log(source, file, first)
 
+    def _is_dump(self, source: Source, first: bytes, start: bytes) -> bool:
+        """``start``: as ``first``, unpacked; of some packed files it is empty and the name must do."""
+        if flight_recorder.looks_like(source.name, start):
+            return True
+        return names.is_dump(source.name) and (not source.size or (content.packed(first) and not start))
+
     def _log(self, source: Source, file: BinaryIO, first: bytes) -> None:
         past = 0 < source.mtime < self._now
-        log = read_log(source, file, first, self._rows, source.mtime if past else self._now, self._sink)
+        if len(first) >= len(_HOLE) and first.startswith(_HOLE):
+            self.gaps.append(
+                Gap(source.name, "starts with zero bytes: what stood there was cut off while it was written")
+            )
+        text, size = content.recoded(file, first, source.size), source.size
+        if text is not None:
+            file, first, size = cast(BinaryIO, text), b"", _UNBOUNDED
+        now = source.mtime if past else self._now
+        log = read_log(source._replace(size=size), file, first, self._rows, now, self._sink)
         self._logs.append(log)
         self._bytes += log.bytes
         if log.problem is not None:
@@ -82,10 +106,24 @@ class _Reading:
         self._bytes += len(raw)
         if source.size > flight_recorder.SIZE_LIMIT:
             raise ValueError(f"larger than {flight_recorder.SIZE_LIMIT >> 20} MiB")
+        if content.packed(raw):
+            raw = content.unpacked(raw, flight_recorder.SIZE_LIMIT)
+        if not raw:
+            raise ValueError("empty flight recorder dump")
         dump = flight_recorder.read(raw)
         self._dumps.append((source, dump))
+        if not dump.groups:
+            self.gaps.append(Gap(source.name, "a flight recorder dump without a single entry"))
         if dump.world_size is not None:
             self._worlds.setdefault(dump.world_size, source.name)
+
+    def _ras(self, source: Source, file: BinaryIO, first: bytes) -> None:
+        raw = first + file.read(max(0, source.size - len(first)))
+        self._bytes += len(raw)
+        if content.packed(raw):
+            raw = content.unpacked(raw, ras.SIZE_LIMIT)
+        for fact in ras.facts(raw, source.name, source.trust, self._now):
+            self._sink(Seen(fact, None, tuple(fact.data.get(key) for key in ("comm_hash", "op", "group_rank"))))
 
     def _task(self, source: Source, first: bytes) -> None:
         self._bytes += len(first)
@@ -104,6 +142,8 @@ class _Reading:
             return True
         known = find(error.message.partition("\n")[0], self._rows)
         data = {**error.data, **({} if known is None else {**known.data, "kind": known.kind})}
+        if error.time is not None:
+            data["clock"] = "utc"
         fact = Fact(
             kind="elastic.error-file",
             text=error.message,
@@ -124,15 +164,23 @@ class _Reading:
 
     def _sink(self, seen: Seen) -> None:
         fact, attempt = seen.fact, names.read(seen.fact.file or "").attempt
+        self._fold(fact)
         if attempt is not None:
             fact = replace(fact, data={**fact.data, "attempt": attempt})
             seen = seen._replace(fact=fact)
+        elif isinstance(fact.data.get("attempt"), int):
+            attempt = fact.data["attempt"]  # by its label
         self._note(fact, seen.pid)
         owner = _owner(fact, seen.pid)
         progress = torch.progress(fact.data) if fact.producer == "torch" else None
         if progress is not None:
             self._advance(owner, attempt or 0, *progress)
         self._kept.add(fact.kind, owner, seen.distinct, seen, labelled=owner != fact.file)
+
+    def _fold(self, fact: Fact) -> None:
+        times = fact.data.get("repeated")
+        if isinstance(times, int) and (fact.file in self._folded or len(self._folded) < _FOLDED_FILES):
+            self._folded[fact.file or ""] = self._folded.get(fact.file or "", 0) + times
 
     def _note(self, fact: Fact, pid: int | None) -> None:
         labelled = fact.rank is not None and fact.producer in ("nccl", "ofi")
@@ -164,6 +212,8 @@ class _Reading:
     # ---- joining
 
     def parsed(self) -> Parsed:
+        for file, times in self._folded.items():
+            self.gaps.append(Gap(file, f"Ray left out {times} like lines of other processes and does not say of which"))
         world = self._world()
         members, why = self._communicators.ranks(world or self._least_world())
         if why is not None:
@@ -175,7 +225,7 @@ class _Reading:
         self._fill(table, owners, members)
         dump_facts = self._dump_facts(table, owners)
         facts = [self._resolve(seen, table, owners, members) for seen in self._kept.items()]
-        facts = settle(facts, self._forced) + dump_facts
+        facts = ras.joined(settle(facts, self._forced)) + dump_facts
         if world is None and members:
             world = self._communicators.size()
         return Parsed(
@@ -246,6 +296,8 @@ class _Reading:
         if rank is None and fact.host is not None and seen.pid is not None:
             member = members.get((fact.host, seen.pid))
             rank = None if member is None else member.rank
+        if rank is None and fact.kind.startswith("nccl.ras-"):
+            return replace(fact, rank=_by_pid(fact.data.get("pid"), members), host=short_host(fact.host, file_host))
         if rank is None and (fact.producer not in _NOT_OF_A_RANK or fact.kind == "elastic.error-file"):
             rank = owners.rank.get(fact.file or "")
         host = short_host(fact.host, file_host) or file_host or table.host(rank)
@@ -254,7 +306,7 @@ class _Reading:
     def _dump_facts(self, table: Table, owners: Owners) -> list[Fact]:
         facts = []
         for source, dump in self._dumps:
-            rank = owners.named(source.name)
+            rank = owners.dumped(source.name, dump.world_size)
             if rank is None:
                 self.gaps.append(Gap(source.name, "a flight recorder dump whose rank is not known"))
             else:
@@ -263,6 +315,12 @@ class _Reading:
             for group in dump.groups:
                 facts.extend(_group_facts(source, group, rank, source.host or table.host(rank)))
         return facts
+
+
+def _by_pid(pid: Any, members: dict[tuple[str, int], Member]) -> int | None:
+    """RAS prints addresses in place of host names; a process id that only one rank has finds it all the same."""
+    found = {member.rank for (_, own), member in members.items() if own == pid}
+    return found.pop() if len(found) == 1 else None
 
 
 def _owner(fact: Fact, pid: int | None) -> Hashable:

@@ -143,14 +143,21 @@ class _Reader:
         if not prefix.text.strip():
             return None
         track = self.log.tracks.setdefault(prefix.rank, Track())
-        at = stamp.find(text, self._now)
+        at = self._time(prefix, text)
         if at is not None:
             track.see(at.seconds, at.uncertainty_s)
         return track
 
+    def _time(self, prefix: Prefix, text: str) -> stamp.Stamp | None:
+        """The line's own stamp before that of a container's log: it is the one that its producer's other lines have."""
+        own = stamp.find(text if prefix.inner is None else prefix.inner, self._now)
+        return own if own is not None or prefix.stamp is None else stamp.find(prefix.stamp, self._now)
+
     def _emit(self, finding: Finding, prefix: Prefix, candidate: Candidate) -> None:
         data = dict(finding.data)
-        at = stamp.find(candidate.text, self._now)
+        at = self._time(prefix, candidate.text)
+        if at is not None:
+            data["clock"] = at.clock
         rank = finding.rank if finding.rank is not None else prefix.rank
         self._note(finding, prefix, rank, data)
         fact = Fact(
@@ -173,7 +180,14 @@ class _Reader:
 
     def _note(self, finding: Finding, prefix: Prefix, rank: int | None, data: dict[str, Any]) -> None:
         """Labels that are no rank go into ``data``; who writes here is kept for finding the ranks of other lines."""
-        for key, value in (("task", prefix.task), ("local_rank", prefix.local_rank), ("writer_pid", prefix.pid)):
+        labels = (
+            ("task", prefix.task),
+            ("local_rank", prefix.local_rank),
+            ("writer_pid", prefix.pid),
+            ("attempt", prefix.attempt),
+            ("repeated", prefix.repeated),
+        )
+        for key, value in labels:
             if value is not None:
                 data.setdefault(key, value)
         if prefix.host is not None and host_name(prefix.host) is None:
@@ -194,6 +208,8 @@ class _Reader:
     def _block(self, block: elastic.Block) -> None:
         data = dict(block.data)
         at = stamp.find(str(data.get("time", "")), self._now)
+        if at is not None:
+            data["clock"] = at.clock
         fact = Fact(
             kind="elastic.failure",
             text=block.text[:TEXT_LIMIT],

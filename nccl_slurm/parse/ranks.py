@@ -56,7 +56,17 @@ class Owners:
 
     def named(self, name: str) -> int | None:
         """The rank in a file's own name, unless another folder has a file of the same name."""
-        rank = names.read(name).rank
+        return self._once(name, names.read(name).rank)
+
+    def dumped(self, name: str, world_size: int | None) -> int | None:
+        """The rank of a flight recorder dump, by its name; a number that its job has no rank of is something else."""
+        rank = names.dump_rank(name)
+        if rank is not None and world_size is not None and rank >= world_size:
+            self.gaps.append(Gap(name, f"no rank {rank} in a job of {world_size}; not used"))
+            return None
+        return self._once(name, rank)
+
+    def _once(self, name: str, rank: int | None) -> int | None:
         if rank is not None and name.rpartition("/")[2] in self._twice:
             self.gaps.append(
                 Gap(name, f"rank {rank} by its name, but another folder has a file of that name; not used")
@@ -181,7 +191,7 @@ def _twice(files: Iterable[str]) -> set[str]:
     folders: dict[str, set[str]] = {}
     for name in files:
         folder, _, base = name.rpartition("/")
-        if names.read(base).rank is not None:
+        if names.dump_rank(base) is not None:
             folders.setdefault(base, set()).add(folder)
     return {base for base, found in folders.items() if len(found) > 1}
 

@@ -20,6 +20,14 @@ class Stamp(NamedTuple):
     seconds: float
     uncertainty_s: float
     zoned: bool
+    dated: bool = True  # the year was printed
+
+    @property
+    def clock(self) -> str:
+        """Whose time it is: ``utc``, ``local`` (a zone is not printed), ``local, year guessed``."""
+        if self.zoned:
+            return "utc"
+        return "local" if self.dated else "local, year guessed"
 
 
 _DAY = 86_400.0
@@ -38,11 +46,20 @@ _DMESG = re.compile(
 _SYSLOG = re.compile(
     r"(?:^|[^\w])(?P<name>[A-Z][a-z]{2}) {1,2}(?P<day>\d{1,2}) " + _CLOCK + r"(?:\.(?P<fraction>\d{1,9}))?(?= )"
 )
+# journalctl -o short-unix, libfabric's "libfabric:PID:SECONDS:", fluent-bit's "date"
+_EPOCH = re.compile(
+    r"(?:\A|\blibfabric:\d{1,10}:)(?P<whole>1\d{9})(?:\.(?P<fraction>\d{1,9}))?"
+    r"(?=\Z|:| [A-Za-z0-9][\w.-]{0,254} kernel: )"
+)
 
 
 def find(text: str, now: float) -> Stamp | None:
     """The first time stamp in the first 400 characters. ``now`` gives the year where the text has none."""
     head = text[:400]
+    epoch = _EPOCH.search(head) if head[:1] == "1" or "libfabric:" in head else None
+    if epoch is not None:
+        fraction = epoch.group("fraction") or ""
+        return Stamp(float(epoch.group("whole") + "." + (fraction or "0")), _resolution(fraction), True)
     if head.count(":") < 2:
         return None
     for form in (_GLOG, _ISO, _DMESG, _SYSLOG):
@@ -65,9 +82,13 @@ def _stamp(match: Match[str], now: float) -> Stamp | None:
     whole = _seconds(int(year), month, clock, zone) if year else _nearest_year(month, clock, now)
     if whole is None:
         return None
-    return Stamp(
-        whole + (float("0." + fraction) if fraction else 0.0), 10.0 ** -min(len(fraction), 6), zone is not None
-    )
+    seconds = whole + (float("0." + fraction) if fraction else 0.0)
+    return Stamp(seconds, _resolution(fraction), zone is not None, year is not None)
+
+
+def _resolution(fraction: str) -> float:
+    """Of a stamp with so many digits after the second; a microsecond at best, that is what a float holds."""
+    return 10.0 ** -min(len(fraction), 6)
 
 
 def _month(part: dict[str, str]) -> int | None:

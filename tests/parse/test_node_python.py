@@ -64,7 +64,7 @@ def test_same_answer_on_the_oldest_python(tmp_path: Path, patterns_toml: str) ->
     assert old == json.loads(here.stdout)
     assert {fact["kind"] for fact in old["facts"]} >= {"python.exception", "elastic.error-file", "kernel.xid"}
     assert [rank["rank"] for rank in old["ranks"]] == [0, 1]
-    assert [gap[0] for gap in old["gaps"]] == ["n1/p.log.gz"]
+    assert [gap[0] for gap in old["gaps"]] == ["n1/nccl_trace_rank_0", "n1/p.log.gz"]
     assert all(
         name.startswith(("nccl_slurm.parse", "nccl_slurm.model", "nccl_slurm.errors")) for name in old["modules"][1:]
     )

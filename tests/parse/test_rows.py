@@ -26,6 +26,13 @@ def test_a_row_matches_its_own_sample_first_and_not_the_near_one(row: Row, rows:
     assert set(row.distinct) <= set(row.regex.groupindex) | {"gpu"}
 
 
+def test_anchors_are_the_same_inside_json(rows: Rows) -> None:
+    """Container runtimes write lines as JSON, and Go's encoder escapes ``<``, ``>`` and ``&`` too."""
+    for anchor in rows.anchors:
+        text = anchor.decode()
+        assert json.dumps(text) == f'"{text}"' and not set(text) & set("<>&"), text
+
+
 def test_ids_are_unique_and_start_with_a_producer(rows: Rows) -> None:
     ids = [row.id for row in rows.rows]
     assert len(ids) == len(set(ids))
