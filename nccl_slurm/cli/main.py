@@ -25,6 +25,7 @@ OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG})
 COMMANDS = {
     "report": "report",
     "explain": "explain",
+    "prompt": "prompt",
     "jobs": "jobs",
     "nodes": "nodes",
     "status": "status",

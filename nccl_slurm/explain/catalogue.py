@@ -17,7 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["catalogue"]
+__all__ = ["catalogue", "meaning_of"]
 
 _ROLES = {
     "cause": "It speaks of a cause: where it comes first and nothing explains it as a reaction, it decides the class.",
@@ -48,6 +48,12 @@ def catalogue(rows: Rows) -> tuple[Entry, ...]:
         *(_reading(one, steps) for one in data["reading"]),
         *(_pattern(row, means, steps) for row in sorted(rows.rows, key=lambda row: row.id)),
     )
+
+
+def meaning_of(failure_class: str) -> str:
+    """What a class means and how it is proven, in two sentences or more; empty for a word that is no class."""
+    one = next((each for each in _table("classes.toml")["class"] if each["name"] == failure_class), None)
+    return f"`{one['name']}`: {one['means']}. {one['proof']}" if one else ""
 
 
 def _table(name: str) -> dict[str, Any]:

@@ -99,9 +99,10 @@ _SURE = (
     r"|x-(?:amz|goog)-(?:signature|credential)|credentials?(?=\\{0,3}[\"']|[ \t]*=)"
 )
 _SCHEMES = "bearer|basic|token|digest"
-#: A line of nothing but base64, as long as those of a private key's block are, and no number in hexadecimal.
+#: A word of nothing but base64, as long as lines of a private key's block are, and no number in hexadecimal. Sentences
+#: that quote one end in a full stop.
 _KEY_LINE = re.compile(
-    r"(?<!\S)(?=[A-Za-z0-9+/]*[A-Z])(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*[0-9])[A-Za-z0-9+/]{60,}={0,2}(?!\S)"
+    r"(?<!\S)(?=[A-Za-z0-9+/]*[A-Z])(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*[0-9])[A-Za-z0-9+/]{60,}={0,2}(?=\.*(?!\S))"
 )
 #: Prefix of the issuer, then what the issuer's own documents say follows it.
 _ISSUED = (

@@ -134,6 +134,7 @@ SECRETS: list[tuple[str, str]] = [
     ("{'Set-Cookie': 'session=X'}", f"{{'Set-Cookie': '{HIDDEN}'}}"),
     (BODY, HIDDEN),
     (f"[rank3]: {BODY}", f"[rank3]: {HIDDEN}"),
+    (f"Rank 3 failed first: {BODY}.", f"Rank 3 failed first: {HIDDEN}."),
     (PEM[:45], f"-----BEGIN RSA PRIVATE KEY-----{HIDDEN}"),
     (
         rf'{{"private_key": "{PEM[:31]}\nMIIE\n{PEM[-29:]}\n", "type": "x"}}',
