@@ -163,6 +163,8 @@ _SECRETS = (
     re.compile(rf"((?<![\w-])(?:mysql|mariadb)[\w-]{{0,20}} (?:[^\n|;]{{0,200}}? )?-p){_NOT_YET}{_VALUE}+)"),
     re.compile(rf"((?<![\w-])sshpass -p ?){_NOT_YET}{_VALUE}+)"),
 )
+#: A name that a first match took along may have a value of its own behind it.
+_ROUNDS = 4
 
 
 def redacted(text: str) -> str:
@@ -171,8 +173,12 @@ def redacted(text: str) -> str:
     lower = text.lower()
     if not any(sign in lower for sign in _SIGNS):
         return text
-    for secret in _SECRETS:
-        text = secret.sub(_hidden, text)
+    for _ in range(_ROUNDS):
+        before = text
+        for secret in _SECRETS:
+            text = secret.sub(_hidden, text)
+        if text == before:
+            break
     return text
 
 

@@ -126,6 +126,8 @@ SECRETS: list[tuple[str, str]] = [
     ("curl -s -u user:X https://h/", f"curl -s -u user:{HIDDEN} https://h/"),
     ("curl --user 'user:X y' h", f"curl --user 'user:{HIDDEN} y' h"),
     ("mysql -h db1 -u root -pX jobs", f"mysql -h db1 -u root -p{HIDDEN} jobs"),
+    ("mysql -pX a mysql -pY b", f"mysql -p{HIDDEN} a mysql -p{HIDDEN} b"),
+    ("mysql -pX jobsmysql -pY b", f"mysql -p{HIDDEN} jobsmysql -p{HIDDEN} b"),
     ("mysqldump -pX jobs", f"mysqldump -p{HIDDEN} jobs"),
     ("sshpass -p X ssh n1", f"sshpass -p {HIDDEN} ssh n1"),
     ("https://x.blob.example/f?sv=1&sig=abc%2BX&se=2", f"https://x.blob.example/f?sv=1&sig={HIDDEN}&se=2"),
