@@ -28,6 +28,8 @@ _TEXT_MAX = 2000
 _SHORT_MAX = 300
 _WORD_MAX = 120
 _IDS_MAX = 24
+#: People who go before facts; a verdict on a thousand nodes must leave room for what it rests on.
+_PEOPLE_MAX = 16
 #: What the notes on what was left out may take.
 _NOTES_BYTES = 200
 
@@ -64,9 +66,9 @@ _ROLES = ("cause", "consequence", "context", "benign")
 
 @dataclass
 class _Item:
-    """Lines that stay or go together. The lowest ``rank`` stays longest."""
+    """Lines that stay or go together. The lowest ``order`` stays longest."""
 
-    rank: int
+    order: int
     lines: Sequence[str]
     kept: bool = False
 
@@ -91,7 +93,7 @@ def pack(report: Mapping[str, Any], max_bytes: int = BYTES_DEFAULT, *, meaning: 
     """
     sections = _sections(without_secrets(report), min(_TEXT_MAX, max_bytes // 20), meaning)
     room = max_bytes - len(_text(sections).encode()) - _NOTES_BYTES
-    items = sorted((item for section in sections for item in section.items), key=lambda item: item.rank)
+    items = sorted((item for section in sections for item in section.items), key=lambda item: item.order)
     for item in items:
         item.kept = item.size() <= room
         room -= item.size() if item.kept else 0
@@ -199,7 +201,7 @@ def _people(label: str, people: Iterable[Mapping[str, Any]]) -> list[_Item]:
         ids = list(dict.fromkeys(one for person in group for one in person["evidence"]))
         name = f"{label}{number}"
         lines = [*quoted(name, f"{who}: {why}", _SHORT_MAX), source(name, f"from {_ids(ids)}", _SHORT_MAX)]
-        items.append(_Item(0, lines))
+        items.append(_Item(0 if number <= _PEOPLE_MAX else 3, lines))
     return items
 
 
@@ -210,8 +212,8 @@ def _facts(report: Mapping[str, Any], limit: int, *, cited: bool) -> list[_Item]
     for fact in report["facts"]:
         if (fact["id"] in any_cited) == cited:
             role = _ROLES.index(fact["role"]) if fact["role"] in _ROLES else len(_ROLES)
-            rank = 1 if fact["id"] in first else 2 if cited else 4 + role
-            items.append(_Item(rank, _fact(fact, limit)))
+            order = 1 if fact["id"] in first else 2 if cited else 4 + role
+            items.append(_Item(order, _fact(fact, limit)))
     return items
 
 
@@ -287,8 +289,8 @@ def _suggestions(report: Mapping[str, Any], limit: int) -> list[_Item]:
     return items
 
 
-def _numbered(label: str, texts: Iterable[str], rank: int) -> list[_Item]:
-    return [_Item(rank, quoted(f"{label}{number}", text, _SHORT_MAX)) for number, text in enumerate(texts, start=1)]
+def _numbered(label: str, texts: Iterable[str], order: int) -> list[_Item]:
+    return [_Item(order, quoted(f"{label}{number}", text, _SHORT_MAX)) for number, text in enumerate(texts, start=1)]
 
 
 def _numbers(ranks: Any) -> str:

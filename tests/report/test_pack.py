@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.cli.main import main
 from nccl_slurm.explain.catalogue import meaning_of
-from nccl_slurm.model import CLASSES, Evidence, Gap, Inference, NodeView, Rank, Verdict
+from nccl_slurm.model import CLASSES, Culprit, Evidence, Gap, Inference, NodeView, Rank, Verdict
 from nccl_slurm.parse.redact import HIDDEN, redacted
 from nccl_slurm.recommend.ladder import recommend
 from nccl_slurm.report.build import build
@@ -173,6 +173,18 @@ def test_the_limit_holds_and_what_matters_stays(limit: int) -> None:
             assert "NCCL_X=" not in text.split("## Other facts")[0]
     else:
         assert "Nothing was left out" in text
+
+
+def test_a_thousand_culprits_leave_room_for_the_facts() -> None:
+    facts = [fact("slurm.node-failure", f"Node failure on n{number}", "cause") for number in range(1000)]
+    people = [
+        Culprit("Slurm saw this node fail", host=f"n{number}", evidence=[f"f{number + 1}"]) for number in range(1000)
+    ]
+    verdict = Verdict("slurm-node-fail", "proven", "s", "investigate", culprits=people)
+    text = checked(build(evidence(facts), verdict, (), "final"), 40_000)
+    counts = [len(re.findall(rf"^{label}\d+\|", text, re.MULTILINE)) for label in "cf"]
+    assert counts[0] >= 16 and counts[1] > 150
+    assert re.search(r"- Verdict of nccl-slurm: \d+ of 1001 entries", text)
 
 
 def test_a_smaller_limit_leaves_a_part_of_the_larger_pack() -> None:
