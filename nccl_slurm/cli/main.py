@@ -24,6 +24,8 @@ OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG})
 #: Subcommand -> its module under nccl_slurm.cli, which holds ``command``.
 COMMANDS = {
     "report": "report",
+    "explain": "explain",
+    "prompt": "prompt",
     "jobs": "jobs",
     "nodes": "nodes",
     "status": "status",

@@ -18,7 +18,7 @@ from typing import Any, Iterable, Mapping, Pattern, Sequence
 from nccl_slurm.errors import ConfigError
 from nccl_slurm.model import ACTIONS, CLASSES
 
-__all__ = ["Row", "Rows", "Xid", "compile_rows", "load_rows"]
+__all__ = ["Row", "Rows", "Xid", "compile_rows", "load_rows", "rows_of"]
 
 FORMAT = "nccl-slurm/patterns/1"
 PRODUCERS = (
@@ -123,6 +123,11 @@ def load_rows(path: str | None = None) -> Rows:
     if path:
         return _rows(_read(path), path)
     return _rows(compile_rows(_read(os.path.join(DATA, "patterns.toml"))), "data/patterns.toml")
+
+
+def rows_of(text: str) -> Rows:
+    """The rows of what `compile_rows` made."""
+    return _rows(text, "compiled rows")
 
 
 def compile_rows(toml: str, extra: Sequence[str] = ()) -> str:

@@ -29,6 +29,7 @@ _SIGNS = (
     "bearer",
     "credential",
     "cookie",
+    "auth",
     "sig",
     "mysql",
     "mariadb",
@@ -36,16 +37,50 @@ _SIGNS = (
     "://",
     "akia",
     "asia",
+    "abia",
+    "acca",
     "eyj",
-    "gh",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat",
     "glpat-",
+    "gldt-",
+    "glrt-",
+    "glptt-",
+    "glagent-",
     "xox",
+    "xapp-",
+    "hooks.slack",
     "hf_",
+    "api_org_",
+    "wandb_v",
+    "wandb login",
+    "local-",
     "sk-",
+    "sk_",
+    "rk_",
+    "sess-",
     "aiza",
+    "ya29",
+    "gocspx-",
+    "1//0",
     "nvapi-",
     "npm_",
     "pypi-",
+    "munge:",
+    "dapi",
+    "gsk_",
+    "xai-",
+    "r8_",
+    "pplx-",
+    "hvs.",
+    "hvb.",
+    "dop_v1_",
+    "dckr_",
+    "sg.",
 )
 _NOT_YET = r"(?![bu]?\\{0,3}[\"']?\[redacted)"
 #: What may stand between a name and its value: also the ``"] =`` of ``os.environ["HF_TOKEN"] =``.
@@ -64,33 +99,63 @@ _SURE = (
     r"|x-(?:amz|goog)-(?:signature|credential)|credentials?(?=\\{0,3}[\"']|[ \t]*=)"
 )
 _SCHEMES = "bearer|basic|token|digest"
-#: A line of nothing but base64, as long as those of a private key's block are, and no number in hexadecimal.
+#: A word of nothing but base64, as long as lines of a private key's block are, and no number in hexadecimal. Sentences
+#: that quote one end in a full stop.
 _KEY_LINE = re.compile(
-    r"(?<!\S)(?=[A-Za-z0-9+/]*[A-Z])(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*[0-9])[A-Za-z0-9+/]{60,}={0,2}(?!\S)"
+    r"(?<!\S)(?=[A-Za-z0-9+/]*[A-Z])(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*[0-9])[A-Za-z0-9+/]{60,}={0,2}(?=\.*(?!\S))"
 )
-_FORMS = (
-    re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?!\[redacted).*?(?:(?=-----END )|\Z)", re.DOTALL),
-    re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"),
-    re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
+#: Prefix of the issuer, then what the issuer's own documents say follows it.
+_ISSUED = (
+    r"gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}",  # GitHub
+    r"gl(?:pat|dt|rt|ptt|agent)-[\w.-]{16,}",  # GitLab
+    r"xox[abeoprs](?:\.xox[bp])?-[\w-]{10,}|xapp-\d-[\w-]{10,}",  # Slack
+    r"hf_[A-Za-z0-9]{20,}|api_org_[A-Za-z0-9]{20,}",  # Hugging Face
+    r"wandb_v\d{1,2}_\w{20,}|local-[0-9a-f]{40}(?!\w)",  # Weights & Biases: cloud, own server
+    r"sk-(?:proj|ant|svcacct|admin|or|lf)-[\w-]{20,}|sk-[A-Za-z0-9]{20,}|sess-[A-Za-z0-9]{30,}",  # OpenAI, Anthropic
+    r"AIza[\w-]{30,}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,}",  # Google
+    r"nvapi-[\w-]{20,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,}|dckr_(?:pat|oat)_[\w-]{20,}",  # NVIDIA, package registries
+    r"dapi[0-9a-f]{32}(?!\w)|gsk_[A-Za-z0-9]{30,}|xai-[A-Za-z0-9]{40,}|r8_[A-Za-z0-9]{30,}|pplx-[A-Za-z0-9]{30,}",
+    r"hv[sb]\.[\w-]{20,}|dop_v1_[0-9a-f]{40,}|SG\.[\w-]{16,}\.[\w-]{16,}|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}",
+)
+#: Groups stay, all else of a match goes. Forms first, then values by the name in front of them.
+_SECRETS = (
     re.compile(
-        r"(?<![A-Za-z0-9_-])(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}"
-        r"|hf_[A-Za-z0-9]{20,}|sk-(?:proj|ant|svcacct)-[\w-]{20,}|sk-[A-Za-z0-9]{20,}|AIza[\w-]{30,}|nvapi-[\w-]{20,}"
-        r"|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,})"
+        r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)(?!\[redacted).*?(?:(?=-----END )|\Z)", re.DOTALL
     ),
-)
-#: Groups stay, what follows them goes.
-_NAMED = (
+    re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"),
+    re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    re.compile(rf"(?<![A-Za-z0-9_-])(?:{'|'.join(_ISSUED)})"),
+    re.compile(r"(?<![\w/-])1//0[\w-]{30,}"),  # Google's refresh tokens
+    re.compile(r"(?<![A-Za-z0-9])MUNGE:[A-Za-z0-9+/=]{20,}:?"),  # munge(7): by what Slurm's daemons prove who calls
     re.compile(
         rf"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{{0,30}}://[^\s/@:]{{0,200}}:){_NOT_YET}[^\s/]{{1,300}}(?=@)"
     ),
+    # a slash belongs escaped there; what begins with a digit is a port and a path
+    re.compile(
+        rf"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{{0,30}}://[^\s/@:\[]{{0,200}}:){_NOT_YET}"
+        rf"(?![\d/])[^\s\"'<>]{{1,300}}(?=@)"
+    ),
     re.compile(r"((?<![A-Za-z0-9+.-])https?://)[\w.~+=%-]{16,300}(?=@)", re.I),
+    re.compile(r"(https://hooks\.slack\.com/(?:services|workflows)/)[\w/]{8,}"),
     re.compile(rf"(authorization{_SEPARATOR}\\{{0,3}}[\"']?(?:{_SCHEMES}) ){_NOT_YET}[^\s\"']+", re.I),
     re.compile(rf"(\bbearer ){_NOT_YET}[\w.~+/=-]{{16,}}", re.I),
     re.compile(rf"((?<!\w)(?:set-)?cookie{_SEPARATOR}\\{{0,3}}[\"']?){_NOT_YET}[^\s\"'][^\n\"']*", re.I),
     re.compile(rf"((?:{_SURE}){_SEPARATOR}(?!\\{{0,3}}[\"']?(?:{_SCHEMES}) )){_VALUE}+)", re.I),
     re.compile(rf"([A-Z0-9]_(?:PASS|PWD){_SEPARATOR}){_VALUE}+)"),
-    re.compile(r"((?:[?&]sig|\bsignature)=)[\w%.~+/=-]{4,}", re.I),
-    re.compile(rf"(token{_SEPARATOR}[bu]?\\{{0,3}}[\"']?)[\w.~+/=-]{{8,}}", re.I),
+    re.compile(r"([?&](?:sig|signature)=)[\w%.~+/=-]{4,}", re.I),
+    re.compile(r"(\bsignature=)(?:[0-9a-f]{40,}|[A-Za-z0-9+/]{26,}={1,2})", re.I),
+    # in capitals alone: keys of caches and stores are hashes, and no secrets
+    re.compile(rf"([A-Z0-9]_KEY{_SEPARATOR}[\"']?)(?=[A-Za-z_+/-]{{0,60}}\d)[\w.~+/=-]{{16,}}"),
+    # a count of tokens is no token, nor is a value that is a number
+    re.compile(rf"(token{_SEPARATOR}[bu]?\\{{0,3}}[\"']?)(?!\d{{1,15}}(?![\w~+/=-]))[\w%.~+/=-]{{8,}}", re.I),
+    re.compile(
+        rf"((?<![\w-])_?auth\\{{0,3}}[\"']?[ \t]*[=:][ \t]*\\{{0,3}}[\"']){_NOT_YET}"
+        rf"[A-Za-z0-9+/=]{{8,}}(?=\\{{0,3}}[\"'])"
+    ),
+    re.compile(rf"(;[ \t]*pwd=){_NOT_YET}(?!/)[^\s;\"']+", re.I),
+    # netrc(5)
+    re.compile(rf"(\blogin[ \t]+\S{{1,100}}[ \t]+password[ \t]+){_NOT_YET}\S+"),
+    re.compile(rf"(\bwandb login[ \t]+(?:--[\w-]+[ \t]+){{0,4}}){_NOT_YET}[\w-]{{20,}}"),
     re.compile(rf"((?<![\w-])--[\w-]{{0,30}}?(?:passw(?:or)?d|secret|token|api-?key) ){_NOT_YET}{_VALUE}{{4,}})", re.I),
     re.compile(
         rf"((?<![\w-])(?:-u|--(?:proxy-)?user)[ =]?[\"']?[^\s:\"'-][^\s:\"']{{0,100}}:)(?!\d+\b){_NOT_YET}{_VALUE}+)"
@@ -98,6 +163,8 @@ _NAMED = (
     re.compile(rf"((?<![\w-])(?:mysql|mariadb)[\w-]{{0,20}} (?:[^\n|;]{{0,200}}? )?-p){_NOT_YET}{_VALUE}+)"),
     re.compile(rf"((?<![\w-])sshpass -p ?){_NOT_YET}{_VALUE}+)"),
 )
+#: A name that a first match took along may have a value of its own behind it.
+_ROUNDS = 4
 
 
 def redacted(text: str) -> str:
@@ -106,10 +173,12 @@ def redacted(text: str) -> str:
     lower = text.lower()
     if not any(sign in lower for sign in _SIGNS):
         return text
-    for form in _FORMS:
-        text = form.sub(_form_hidden, text)
-    for form in _NAMED:
-        text = form.sub(_value_hidden, text)
+    for _ in range(_ROUNDS):
+        before = text
+        for secret in _SECRETS:
+            text = secret.sub(_hidden, text)
+        if text == before:
+            break
     return text
 
 
@@ -123,10 +192,5 @@ def redacted_rank(rank: Rank) -> Rank:
     return rank if rank.last_line is None else replace(rank, last_line=redacted(rank.last_line))
 
 
-def _form_hidden(match: Match[str]) -> str:
-    begin, dashes, _ = match.group().partition("KEY-----")
-    return f"{begin}{dashes}{HIDDEN}" if dashes else HIDDEN
-
-
-def _value_hidden(match: Match[str]) -> str:
+def _hidden(match: Match[str]) -> str:
     return "".join(kept or "" for kept in match.groups()) + HIDDEN

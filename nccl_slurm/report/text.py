@@ -12,7 +12,7 @@ from nccl_slurm.report import ranks as rank_table
 from nccl_slurm.report.visible import visible
 from nccl_slurm.report.words import detail, ending, happened, hosts_of, ranks_of
 
-__all__ = ["render"]
+__all__ = ["gap_lines", "render"]
 
 #: Lines of evidence printed; the JSON form has all of them.
 EVIDENCE_MAX = 40
@@ -163,13 +163,17 @@ def _around(report: Mapping[str, Any], color: bool) -> str:
     return _section("Around the run", "\n".join(lines), color)
 
 
-def _gaps(report: Mapping[str, Any], color: bool) -> str:
+def gap_lines(report: Mapping[str, Any]) -> list[str]:
     """``n1: nvidia-smi`` and ``n2: nvidia-smi`` with one reason become one line with a folded list."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for gap in report["gaps"]:
         host, what = _split_source(gap["source"])
         grouped.setdefault((visible(what, _TEXT_MAX), visible(gap["why"], _TEXT_MAX)), []).append(host)
-    lines = [f"- {what}{' on ' + fold(hosts) if any(hosts) else ''}: {why}" for (what, why), hosts in grouped.items()]
+    return [f"{what}{' on ' + fold(hosts) if any(hosts) else ''}: {why}" for (what, why), hosts in grouped.items()]
+
+
+def _gaps(report: Mapping[str, Any], color: bool) -> str:
+    lines = [f"- {line}" for line in gap_lines(report)]
     return _section("Not observed (and so not known to be healthy)", "\n".join(lines), color)
 
 

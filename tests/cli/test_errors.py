@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from nccl_slurm.cli import lookup, main, report, status
+from nccl_slurm.cli import lookup, main, prompt, report, status
 from nccl_slurm.cli.main import main as nccl_slurm
 from nccl_slurm.daemon.publish import published_name
 from nccl_slurm.errors import NotYours
@@ -30,7 +30,7 @@ from nccl_slurm.report.build import build
 
 NOBODY = 65534
 #: What a child that gives root away can't import any more: a checkout may be closed to others.
-LOADED_BEFORE = (lookup, report, status, store_module, text, Database)
+LOADED_BEFORE = (lookup, prompt, report, status, store_module, text, Database)
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can become another user")
 
@@ -145,6 +145,7 @@ def test_unknown_jobs_nodes_and_runs_are_status_1(capsys: pytest.CaptureFixture[
         (("report", "43"), "job 43 is unknown here"),
         (("report", "42_1"), "`nccl-slurm status` says whether the daemon runs"),
         (("report", "42", "--run", "2"), "job 42 has no run 2; --run takes 1"),
+        (("prompt", "42", "--run", "2"), "job 42 has no run 2; --run takes 1"),
         (("nodes", "n9"), "node n9: never seen; `nccl-slurm nodes` lists those that were"),
     ):
         status, line = fails(capsys, *arguments, *config)
@@ -155,6 +156,8 @@ def test_unknown_jobs_nodes_and_runs_are_status_1(capsys: pytest.CaptureFixture[
 def test_a_job_that_still_runs_has_a_report_without_a_verdict(capsys: pytest.CaptureFixture[str], site: Path) -> None:
     nccl_slurm(["report", "42", "--config", f"{site}/site.toml"])
     assert capsys.readouterr().out.startswith("Not judged yet (pending)")
+    nccl_slurm(["prompt", "42", "--config", f"{site}/site.toml"])
+    assert "\njob| id: 42\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", [["jobs"], ["nodes"], ["status"], ["report", "42"]])
@@ -283,6 +286,7 @@ def test_what_is_not_yours_is_status_3(closed_site: Path) -> None:
     config = ["--config", f"{closed_site}/site.toml"]
     for arguments, words in (
         (["report", "42"], "job 42 is not yours: its report is for its owner and the admins; ask one of them"),
+        (["prompt", "42"], "job 42 is not yours: its report is for its owner and the admins; ask one of them"),
         (["jobs"], "the store is for admins (root, the daemon's user); `nccl-slurm report JOBID` shows"),
         (["nodes"], "the store is for admins"),
         (["status"], "the store is for admins"),

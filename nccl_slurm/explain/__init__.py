@@ -1,0 +1,1 @@
+"""What a word of a report means: class, pattern row, reading, Xid, reason, action."""

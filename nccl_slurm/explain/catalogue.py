@@ -1,0 +1,159 @@
+"""All words that can be explained, from the data that decides: classes, actions, Xids, reasons, readings, rows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+from nccl_slurm.attribute.finding import action_of
+from nccl_slurm.explain.entry import Entry
+from nccl_slurm.model import ACTIONS, CLASSES
+from nccl_slurm.parse.patterns import Row, Rows, Xid
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["catalogue", "meaning_of"]
+
+_ROLES = {
+    "cause": "It speaks of a cause: where it comes first and nothing explains it as a reaction, it decides the class.",
+    "consequence": "It follows something that happened elsewhere or earlier. It accuses nobody.",
+    "context": "It tells who is who, what was set or how far a rank came. Alone it decides nothing.",
+    "benign": "It is known to be harmless.",
+}
+_OF_JOB = "A job can print anything, so it proves what the ranks did among themselves and nothing about a machine."
+_OF_KERNEL = "It counts as the machine's word only from the node's own kernel log, inside the run's window."
+_OF_ROOT = "Root's hooks read it on the node, so it is the machine's own word."
+_ACTION_PROOF = (
+    "A class brings its action; reboot needs the node's own word on top of it, and a role that is known to be compute."
+)
+_XID_SOURCE = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
+
+
+def catalogue(rows: Rows) -> tuple[Entry, ...]:
+    """``rows``: those in force, a site's own among them."""
+    data, reasons = _table("classes.toml"), _table("reasons.toml")["reason"]
+    steps = {str(one["name"]): tuple(one["steps"]) for one in data["class"]}
+    means = {str(one["name"]): str(one["means"]) for one in data["class"]}
+    nvidia = {str(one["name"]): str(one["means"]) for one in data["nvidia"]}
+    return (
+        *(_class(one, rows) for one in _ordered(data["class"], CLASSES)),
+        *(_action(one) for one in _ordered(data["action"], ACTIONS)),
+        *(_xid(xid, means, steps, nvidia) for _, xid in sorted(rows.xids.items())),
+        *(_reason(one) for one in reasons),
+        *(_reading(one, steps) for one in data["reading"]),
+        *(_pattern(row, means, steps) for row in sorted(rows.rows, key=lambda row: row.id)),
+    )
+
+
+def meaning_of(failure_class: str) -> str:
+    """What a class means and how it is proven, in two sentences or more; empty for a word that is no class."""
+    one = next((each for each in _table("classes.toml")["class"] if each["name"] == failure_class), None)
+    return f"`{one['name']}`: {one['means']}. {one['proof']}" if one else ""
+
+
+def _table(name: str) -> dict[str, Any]:
+    text = resources.files("nccl_slurm").joinpath(f"data/{name}").read_text(encoding="utf-8")
+    return dict(tomllib.loads(text))
+
+
+def _ordered(entries: Iterable[Mapping[str, Any]], names: Sequence[str]) -> list[Mapping[str, Any]]:
+    return sorted(entries, key=lambda one: names.index(one["name"]))
+
+
+def _class(one: Mapping[str, Any], rows: Rows) -> Entry:
+    name = str(one["name"])
+    lines = [row.id for row in rows.rows if row.hint == name]
+    xids = [f"xid {code}" for code, xid in sorted(rows.xids.items()) if xid.hint == name]
+    return Entry(
+        kind="class",
+        name=name,
+        means=one["means"],
+        proof=one["proof"],
+        source=one["source"],
+        steps=tuple(one["steps"]),
+        failure_class=name,
+        action=action_of(name),
+        related=(*lines, *xids),
+    )
+
+
+def _action(one: Mapping[str, Any]) -> Entry:
+    name = str(one["name"])
+    classes = tuple(each for each in CLASSES if action_of(each) == name)
+    return Entry("action", name, one["means"], _ACTION_PROOF, "docs/report.md", action=name, related=classes)
+
+
+def _xid(xid: Xid, means: Mapping[str, str], steps: Mapping[str, Sequence[str]], nvidia: Mapping[str, str]) -> Entry:
+    told = f"NVIDIA's immediate action is {xid.nvidia}" + (f": {nvidia[xid.nvidia]}" if xid.nvidia in nvidia else "")
+    if xid.nvidia == "(blank)":
+        told = "NVIDIA's catalogue names no immediate action"
+    return Entry(
+        kind="xid",
+        name=f"xid {xid.code}",
+        means=f"{xid.mnemonic} in NVIDIA's catalogue; class {xid.hint}: {means.get(xid.hint, '')}",
+        proof=f"{_ROLES[xid.role]} {_OF_KERNEL}",
+        source=f"{xid.source}: {_XID_SOURCE}",
+        steps=(f"{told}.", *steps.get(xid.hint, ())),
+        failure_class=xid.hint,
+        action=xid.action,
+        role=xid.role,
+        producer="kernel",
+        related=(xid.hint, "kernel.xid"),
+    )
+
+
+def _reason(one: Mapping[str, Any]) -> Entry:
+    failure_class = one.get("class")
+    return Entry(
+        kind="reason",
+        name=one["id"],
+        means=one["means"],
+        proof=one["proof"],
+        source=one["source"],
+        steps=tuple(one["steps"]),
+        failure_class=failure_class,
+        producer="slurm",
+        example=one["match"][0],
+        related=(failure_class,) if failure_class else (),
+        words=tuple(one["match"]),
+    )
+
+
+def _reading(one: Mapping[str, Any], steps: Mapping[str, Sequence[str]]) -> Entry:
+    failure_class = one.get("class")
+    trust = _OF_ROOT if one["producer"] == "snapshot" else _OF_JOB
+    return Entry(
+        kind="reading",
+        name=one["id"],
+        means=one["means"],
+        proof=f"{_ROLES[one['role']]} {trust}",
+        source=one["source"],
+        steps=steps.get(failure_class or "", ()),
+        failure_class=failure_class,
+        role=one["role"],
+        producer=one["producer"],
+        related=(failure_class,) if failure_class else (),
+    )
+
+
+def _pattern(row: Row, means: Mapping[str, str], steps: Mapping[str, Sequence[str]]) -> Entry:
+    told = f"class {row.hint}: {means.get(row.hint, '')}" if row.hint else "no class of its own"
+    return Entry(
+        kind="pattern",
+        name=row.id,
+        means=f"a line that {row.producer} prints; {told}",
+        proof=f"{_ROLES[row.role]} {_OF_KERNEL if row.producer == 'kernel' else _OF_JOB}",
+        source=row.source,
+        steps=steps.get(row.hint or "", ()),
+        failure_class=row.hint,
+        role=row.role,
+        producer=row.producer,
+        versions=row.versions or None,
+        example=row.yes,
+        related=(row.hint,) if row.hint else (),
+    )
