@@ -26,6 +26,8 @@ _JSON_LIMIT = 1 << 20
 _FAILURES_LIMIT = 100_000
 #: Lines of these are not of the rank whose file they stand in.
 _NOT_OF_A_RANK = ("slurm", "kernel", "elastic")
+#: What these print as context is of the start: versions, settings, paths.
+_AROUND = ("nccl", "ofi", "framework")
 
 
 def read_sources(sources: Iterable[Source], rows: Rows, *, now: float | None = None) -> Parsed:
@@ -132,7 +134,8 @@ class _Reading:
         progress = torch.progress(fact.data) if fact.producer == "torch" else None
         if progress is not None:
             self._advance(owner, attempt or 0, *progress)
-        self._kept.add(fact.kind, owner, seen.distinct, seen, labelled=owner != fact.file)
+        around = fact.role == "context" and fact.producer in _AROUND
+        self._kept.add(fact.kind, owner, seen.distinct, seen, labelled=owner != fact.file, around=around)
 
     def _note(self, fact: Fact, pid: int | None) -> None:
         labelled = fact.rank is not None and fact.producer in ("nccl", "ofi")
