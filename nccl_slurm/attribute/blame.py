@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from nccl_slurm.attribute import endings, first_failure, hang, machine, mismatch, missing, progress, shared_cause
+from nccl_slurm.attribute import (
+    endings,
+    first_failure,
+    hang,
+    machine,
+    mismatch,
+    missing,
+    notes,
+    progress,
+    shared_cause,
+)
 from nccl_slurm.attribute.finding import Finding
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Evidence, Verdict
@@ -49,7 +59,7 @@ def attribute(evidence: Evidence) -> Verdict:
     main = _chosen(scene, findings)
     others = [found for found in findings if found.rule != main.rule and not found.rule.startswith(_LESS)]
     culprits = tuple(_allowed(scene, main.culprits))
-    return Verdict(
+    verdict = Verdict(
         failure_class=main.failure_class,
         confidence=_confidence(main, culprits),
         summary=main.summary,
@@ -58,6 +68,7 @@ def attribute(evidence: Evidence) -> Verdict:
         suspects=() if culprits else tuple(_allowed(scene, main.suspects)),
         inferences=tuple(found.inference() for found in (main, *others) if found.rule != _NOTHING.rule),
     )
+    return replace(verdict, inferences=(*verdict.inferences, *notes.notes(scene, verdict)))
 
 
 def _chosen(scene: Scene, findings: Sequence[Finding]) -> Finding:

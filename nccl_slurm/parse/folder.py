@@ -30,6 +30,8 @@ _FOLDED_FILES = 1000
 _UNBOUNDED = 1 << 62
 #: Lines of these are not of the rank whose file they stand in.
 _NOT_OF_A_RANK = ("slurm", "kernel", "elastic")
+#: What these print as context is of the start: versions, settings, paths.
+_AROUND = ("nccl", "ofi", "framework")
 
 
 def read_sources(sources: Iterable[Source], rows: Rows, *, now: float | None = None) -> Parsed:
@@ -175,7 +177,8 @@ class _Reading:
         progress = torch.progress(fact.data) if fact.producer == "torch" else None
         if progress is not None:
             self._advance(owner, attempt or 0, *progress)
-        self._kept.add(fact.kind, owner, seen.distinct, seen, labelled=owner != fact.file)
+        around = fact.role == "context" and fact.producer in _AROUND
+        self._kept.add(fact.kind, owner, seen.distinct, seen, labelled=owner != fact.file, around=around)
 
     def _fold(self, fact: Fact) -> None:
         times = fact.data.get("repeated")

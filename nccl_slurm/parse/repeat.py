@@ -30,12 +30,18 @@ class Kept(Generic[T]):
         self._count = 0
         self._refused: dict[str, int] = {}
 
-    def add(self, kind: str, owner: Hashable, distinct: tuple[Any, ...], item: T, *, labelled: bool) -> None:
-        """``owner``: whose line it is (rank, process, file). Files without labels hold many ranks: more room."""
+    def add(
+        self, kind: str, owner: Hashable, distinct: tuple[Any, ...], item: T, *, labelled: bool, around: bool = False
+    ) -> None:
+        """``owner``: whose line it is (rank, process, file). Files without labels hold many ranks: more room.
+
+        ``around``: says nothing of the failure itself. Every rank prints dozens of such lines when it starts; they may
+        take half of the keys, so that they never crowd out what is printed at the end.
+        """
         key = (kind, owner, distinct)
         half = (self._each if labelled else self._unlabelled) // 2
         if key not in self._runs:
-            if len(self._runs) >= self._total:
+            if len(self._runs) >= (self._total // 2 if around else self._total):
                 self._refused[kind] = self._refused.get(kind, 0) + 1
                 return
             self._runs[key] = _Run(half)

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nccl_slurm.clock import rfc3339
+from nccl_slurm.info import timeout
+from nccl_slurm.info.path import paths
+from nccl_slurm.info.version import versions
 from nccl_slurm.model import Culprit, Evidence, Fact, Gap, Job, NodeView, Rank, Recommendation, Verdict
 
 __all__ = ["FACTS_MAX", "build"]
@@ -201,46 +204,27 @@ def _chosen(facts: Sequence[Fact], cited: set[str]) -> list[Fact]:
 
 
 def _transport(facts: Iterable[Fact]) -> dict[str, list[int]] | None:
-    """Network that NCCL chose → ranks that said so (``Using network IB``)."""
+    """Network that NCCL chose (``IB``) and paths of channels (``NET/IB/GDRDMA``, ``P2P/IPC``) → ranks that said so."""
     found: dict[str, set[int]] = {}
-    for fact in facts:
-        if fact.kind == "nccl.network" and _word(fact, "network", "name"):
-            found.setdefault(_word(fact, "network", "name"), set()).update(_rank_of(fact))
+    for name, fact in paths(facts):
+        found.setdefault(name, set()).update(_rank_of(fact))
     return {name: sorted(ranks) for name, ranks in sorted(found.items())} or None
 
 
 def _versions(facts: Iterable[Fact]) -> dict[str, dict[str, list[int]]] | None:
     """Component → version → ranks that said so; an empty list where the line tells no rank."""
     found: dict[str, dict[str, set[int]]] = {}
-    for fact in facts:
-        component, dot, rest = fact.kind.partition(".")
-        if dot and rest == "version" and _word(fact, "version"):
-            versions = found.setdefault(component, {})
-            versions.setdefault(_word(fact, "version"), set()).update(_rank_of(fact))
+    for component, version, fact in versions(facts):
+        found.setdefault(component, {}).setdefault(version, set()).update(_rank_of(fact))
     return {c: {v: sorted(ranks) for v, ranks in sorted(vs.items())} for c, vs in sorted(found.items())} or None
 
 
-def _timeouts(facts: Iterable[Fact]) -> list[dict[str, Any]]:
-    """How long each layer waited before it gave up, in seconds, as the lines say."""
-    found: dict[tuple[str, float], list[str]] = {}
-    for fact in facts:
-        milliseconds = fact.data.get("timeout_ms")
-        if isinstance(milliseconds, (int, float)) and not isinstance(milliseconds, bool) and milliseconds >= 0:
-            found.setdefault((_layer(fact), milliseconds / 1000), []).append(fact.id)
-    return [{"layer": layer, "seconds": s, "from": ids[:TIMEOUT_FACTS]} for (layer, s), ids in sorted(found.items())]
-
-
-def _layer(fact: Fact) -> str:
-    """Which of the clocks ran out: the store's, a barrier's, or that of collectives (torch's process group timeout)."""
-    layers = {"torch.store-wait": "store", "torch.client-timeout": "store", "torch.barrier-failed": "monitored barrier"}
-    return layers.get(fact.kind, "collective")
-
-
-def _word(fact: Fact, *keys: str) -> str:
-    for key in keys:
-        if fact.data.get(key) not in (None, ""):
-            return str(fact.data[key])[:100]
-    return ""
+def _timeouts(facts: Sequence[Fact]) -> list[dict[str, Any]]:
+    """The clocks that were found, by layer from the bottom up: how long each waits before it gives up."""
+    return [
+        {"layer": one.layer.name, "seconds": one.seconds, "from": [fact.id for fact in one.facts[:TIMEOUT_FACTS]]}
+        for one in timeout.found(facts)
+    ]
 
 
 def _rank_of(fact: Fact) -> tuple[int, ...]:

@@ -252,8 +252,8 @@ def _inference(number: int, step: Mapping[str, Any], limit: int) -> _Item:
 
 
 def _ranks(report: Mapping[str, Any]) -> list[_Item]:
-    table, left = rank_table.rows(report["ranks"])
-    lines = ["; ".join(f"{name} {cell}" for name, cell in zip(rank_table.HEADER, row, strict=True)) for row in table]
+    table, header, left = rank_table.rows(report["ranks"], report["transport"] or {})
+    lines = ["; ".join(f"{name} {cell}" for name, cell in zip(header, row, strict=True)) for row in table]
     items = _numbered("r", lines, 3)
     return items + ([_Item(3, [f"r@ {left} more groups of ranks"])] if left else [])
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nccl_slurm.hosts import fold, fold_numbers
+from nccl_slurm.info.path import NVLS
 from nccl_slurm.report.visible import visible
 
 __all__ = ["HEADER", "ROWS_MAX", "order", "rows"]
@@ -33,14 +34,31 @@ def order(ranks: Sequence[_RankView]) -> list[_RankView]:
     return sorted(ranks, key=lambda rank: (_silent(rank), -_behind(rank, ahead), _exit_order(rank), *_moment(rank)))
 
 
-def rows(ranks: Sequence[_RankView]) -> tuple[list[tuple[str, ...]], int]:
-    """Rows under `HEADER`, and how many groups were left out."""
-    ahead = _furthest(ranks)
+def rows(
+    ranks: Sequence[_RankView], transport: Mapping[str, Sequence[int]]
+) -> tuple[list[tuple[str, ...]], tuple[str, ...], int]:
+    """Rows, their header, and how many groups were left out. The network is a column where ranks differ in it."""
+    ahead, networks = _furthest(ranks), _networks(transport)
     folded: dict[tuple[Any, ...], list[_RankView]] = {}
     for rank in order(ranks):
-        folded.setdefault(_alike(rank, ahead), []).append(rank)
+        folded.setdefault((*_alike(rank, ahead), networks.get(rank["rank"], "")), []).append(rank)
     groups = list(folded.values())
-    return [_row(group) for group in groups[:ROWS_MAX]], max(0, len(groups) - ROWS_MAX)
+    table = [_row(group) for group in groups[:ROWS_MAX]]
+    left = max(0, len(groups) - ROWS_MAX)
+    if not networks:
+        return table, HEADER, left
+    words = (visible(networks.get(group[0]["rank"], "?"), _NAMES_MAX) for group in groups)
+    return [(*row, word) for row, word in zip(table, words, strict=False)], (*HEADER, "network"), left
+
+
+def _networks(transport: Mapping[str, Sequence[int]]) -> dict[int, str]:
+    """Rank → network that NCCL chose on it; empty where all have the same."""
+    chosen: dict[int, list[str]] = {}
+    for name in sorted(transport):
+        for rank in transport[name] if "/" not in name and name != NVLS else ():
+            chosen.setdefault(rank, []).append(name)
+    found = {rank: ", ".join(names) for rank, names in chosen.items()}
+    return found if len(set(found.values())) > 1 else {}
 
 
 def _furthest(ranks: Iterable[_RankView]) -> dict[str, int]:

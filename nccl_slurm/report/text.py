@@ -8,6 +8,7 @@ from typing import Any
 from tabulate import tabulate
 
 from nccl_slurm.hosts import HOST, fold, fold_numbers
+from nccl_slurm.info.timeout import GROUP, HEARTBEAT, RENDEZVOUS, RETRIES, STORE
 from nccl_slurm.report import ranks as rank_table
 from nccl_slurm.report.visible import visible
 from nccl_slurm.report.words import detail, ending, happened, hosts_of, ranks_of
@@ -18,6 +19,10 @@ __all__ = ["gap_lines", "render"]
 EVIDENCE_MAX = 40
 _TEXT_MAX = 160
 _IDS_MAX = 8
+#: Rules whose inferences carry no verdict.
+_BESIDE = ("init.", "path.", "version.", "setting.", "timeout.")
+#: Clocks that are worth a word even where no line tells them.
+_ALWAYS = (STORE, RENDEZVOUS, HEARTBEAT, GROUP)
 _WIDTH = 60
 
 _STYLES = {"bold": "\x1b[1m", "red": "\x1b[31m", "yellow": "\x1b[33m", "green": "\x1b[32m"}
@@ -32,6 +37,7 @@ def render(report: Mapping[str, Any], *, color: bool = False, ranks: bool = Fals
         _people("Suspects (not proven; never in a comment)", report, "suspects", color),
         _evidence(report, color),
         _reasoning(report, color),
+        _beside(report, color),
         _node_states(report, color),
         _ranks(report, color) if ranks else "",
         _around(report, color),
@@ -126,8 +132,23 @@ def _place(fact: Mapping[str, Any]) -> str:
 
 
 def _reasoning(report: Mapping[str, Any], color: bool) -> str:
-    lines = [f"- {visible(step['text'], 2 * _TEXT_MAX)} [{_rule(step)}]" for step in report["inferences"]]
+    steps = (step for step in report["inferences"] if not _is_beside(step))
+    lines = [f"- {visible(step['text'], 2 * _TEXT_MAX)} [{_rule(step)}]" for step in steps]
     return _section("Reasoning", "\n".join(lines), color)
+
+
+def _beside(report: Mapping[str, Any], color: bool) -> str:
+    """What the verdict does not rest on: each with the first line that says so."""
+    facts = {fact["id"]: fact for fact in report["facts"]}
+    lines = []
+    for step in filter(_is_beside, report["inferences"]):
+        place = "".join(_line_of(facts[fact]) for fact in step["from"][:1] if fact in facts)
+        lines.append(f"- {visible(step['text'], 2 * _TEXT_MAX)} [{_rule(step)}]{place}")
+    return _section("Beside the failure (inits, paths, versions, settings, clocks)", "\n".join(lines), color)
+
+
+def _is_beside(step: Mapping[str, Any]) -> bool:
+    return str(step["rule"]).startswith(_BESIDE)
 
 
 def _rule(step: Mapping[str, Any]) -> str:
@@ -144,8 +165,8 @@ def _node_states(report: Mapping[str, Any], color: bool) -> str:
 
 
 def _ranks(report: Mapping[str, Any], color: bool) -> str:
-    table, left = rank_table.rows(report["ranks"])
-    text = _table(table, rank_table.HEADER)
+    table, header, left = rank_table.rows(report["ranks"], report["transport"] or {})
+    text = _table(table, header)
     if left:
         text += f"\n{left} more groups of ranks in --json"
     return _section("Ranks (who stopped first on top; progress = group: completed/enqueued)", text, color)
@@ -153,14 +174,37 @@ def _ranks(report: Mapping[str, Any], color: bool) -> str:
 
 def _around(report: Mapping[str, Any], color: bool) -> str:
     lines = [
-        f"network {visible(name)}{' (ranks ' + fold_numbers(ranks) + ')' if ranks else ''}"
+        f"{'path' if '/' in name else 'network'} {visible(name)}{_of_ranks(ranks)}"
         for name, ranks in (report["transport"] or {}).items()
     ]
     for component, versions in (report["versions"] or {}).items():
-        lines.append(f"{visible(component)} {', '.join(visible(version) for version in versions)}")
-    for timeout in report["timeouts"] or []:
-        lines.append(f"timeout of {visible(timeout['layer'])}: {timeout['seconds']:g} s")
-    return _section("Around the run", "\n".join(lines), color)
+        words = [visible(v) + (_of_ranks(ranks) if len(versions) > 1 else "") for v, ranks in versions.items()]
+        lines.append(f"{visible(component)} {', '.join(words)}")
+    return _section("Around the run", "\n".join([*lines, *_timeouts(report)]), color)
+
+
+def _of_ranks(ranks: Sequence[int]) -> str:
+    return f" (ranks {fold_numbers(ranks)})" if ranks else ""
+
+
+def _timeouts(report: Mapping[str, Any]) -> list[str]:
+    """Each clock with the line that tells it, then the defaults of those of which no line was found."""
+    facts = {fact["id"]: fact for fact in report["facts"]}
+    found = report["timeouts"] or []
+    lines = []
+    for one in found:
+        place = "".join(_line_of(facts[fact]) for fact in one["from"][:1] if fact in facts)
+        lines.append(f"timeout of {visible(one['layer'])}: {one['seconds']:.4g} s{place}")
+    known = {one["layer"] for one in found}
+    infiniband = any("IB" in name for name in report["transport"] or ())
+    for layer in (*((RETRIES,) if infiniband else ()), *_ALWAYS) if found else ():
+        if layer.name not in known:
+            lines.append(f"timeout of {layer.name}: no line tells it; default: {layer.default}")
+    return lines
+
+
+def _line_of(fact: Mapping[str, Any]) -> str:
+    return f" ({visible(fact['file'], 120)}:{fact['line'] or '?'})" if fact["file"] else ""
 
 
 def gap_lines(report: Mapping[str, Any]) -> list[str]:
@@ -197,7 +241,8 @@ def _suggestions(report: Mapping[str, Any], color: bool) -> str:
 def _cited(report: Mapping[str, Any]) -> set[str]:
     verdict = report["verdict"] or {"culprits": [], "suspects": []}
     people = [*verdict["culprits"], *verdict["suspects"], *report["recommendations"]]
-    return {i for person in people for i in person["evidence"]} | {i for s in report["inferences"] for i in s["from"]}
+    steps = [step for step in report["inferences"] if not _is_beside(step)]
+    return {i for person in people for i in person["evidence"]} | {i for step in steps for i in step["from"]}
 
 
 def _all_ids(people: Iterable[Mapping[str, Any]]) -> list[str]:

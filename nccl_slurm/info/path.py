@@ -1,0 +1,171 @@
+"""The way that data takes between ranks, as NCCL's INFO lines tell it.
+
+One job's nodes are mostly alike, so a node whose ranks go another way than the others' (sockets in place of
+InfiniBand, no GPUDirect, shared memory in place of P2P, an adapter less) is worth a look: such a job runs, slowly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from nccl_slurm.info.communicator import Spans
+from nccl_slurm.info.split import Split, split
+from nccl_slurm.info.teller import Teller, teller
+from nccl_slurm.model import Fact
+
+__all__ = ["NVLS", "Odd", "odd_paths", "pair", "path", "paths"]
+
+#: ``via P2P/IPC comm 0x…``: what follows is no part of the path.
+_TAIL = re.compile(r" comm\b.*")
+_PORT = re.compile(r"\[\d+\][\w.-]{1,64}(?::\d+)?/(IB|RoCE)\b")
+_INTERFACE = re.compile(r"\[\d+\][\w.-]{1,64}:")
+
+#: What is compared, in the order of the report.
+NETWORK = "the network"
+BETWEEN = "the path between nodes"
+INSIDE = "the path inside a node"
+LINKS = "their adapters"
+PROVIDER = "libfabric's provider"
+GPUDIRECT = "GPUDirect RDMA"
+NVLS = "NVLS multicast"
+_OF_CHANNELS = (BETWEEN, INSIDE)
+_ORDER = (NETWORK, BETWEEN, INSIDE, LINKS, PROVIDER, GPUDIRECT, NVLS)
+_KINDS = frozenset(
+    {"nccl.network", "nccl.channel", "nccl.devices", "nccl.no-ib", "nccl.gdr", "nccl.nvls", "ofi.provider"}
+)
+
+#: Who → value → the first line that says so.
+_Said = dict[Teller, dict[str, Fact]]
+
+
+@dataclass(frozen=True)
+class Odd:
+    """``what`` differs between hosts (or between ranks, where lines tell no host).
+
+    ``facts``: first the lines that not all have. ``communicators``: those in which it is so; empty where not known.
+    """
+
+    what: str
+    split: Split
+    facts: Sequence[Fact]
+    communicators: Sequence[str] = ()
+
+
+def path(fact: Fact) -> str | None:
+    """``NET/IB/GDRDMA``, ``NET/Socket``, ``P2P/CUMEM``, ``SHM/direct`` of a channel's line; None for another line."""
+    via = fact.data.get("via")
+    if fact.kind != "nccl.channel" or not isinstance(via, str):
+        return None
+    return _TAIL.sub("", via).strip() + str(fact.data.get("gdr") or "")
+
+
+def pair(fact: Fact) -> str:
+    """``4 -> 0``: ranks in the communicator."""
+    return f"{fact.data.get('group_from', '?')} -> {fact.data.get('group_to', '?')}"
+
+
+def paths(facts: Iterable[Fact]) -> Iterator[tuple[str, Fact]]:
+    """(network or path, line that says so): the chosen network by its bare name, each channel's path, NVLS."""
+    for fact in facts:
+        if fact.kind not in _KINDS:
+            continue
+        name = _network(fact) or path(fact) or (NVLS if _nvls(fact) == "available" else None)
+        if name:
+            yield name[:100], fact
+
+
+def odd_paths(facts: Sequence[Fact], *, whole: bool = True) -> list[Odd]:
+    """Nodes are compared with nodes, channels within one communicator.
+
+    All values of one host count as one: what its ranks said, joined by ``+``. ``whole``: the parser left out no line
+    of a channel; else channels of all communicators are taken together, for every path is kept but not every line.
+    """
+    spans = Spans(facts if whole else ())
+    lines = [fact for fact in facts if fact.kind in _KINDS]
+    partly = _seen_partly(lines)
+    said: dict[tuple[str, str], _Said] = {}
+    for fact in lines:
+        who = fact.host or teller(fact)
+        for what, value in _told(fact) if who is not None else ():
+            if what in _OF_CHANNELS and who in partly:
+                continue
+            communicator = (spans.of(fact) or "") if what in _OF_CHANNELS else ""
+            said.setdefault((what, communicator), {}).setdefault(who or "", {}).setdefault(value, fact)
+    found: list[Odd] = []
+    for (what, communicator), words in sorted(said.items(), key=lambda item: _ORDER.index(item[0][0])):
+        one = _odd(what, words)
+        if one is not None:
+            _join(found, one, communicator)
+    return found
+
+
+def _seen_partly(lines: Iterable[Fact]) -> set[Teller]:
+    """Hosts with channels of more or fewer processes than most: not all of their ranks' lines are here."""
+    processes: dict[Teller, set[object]] = {}
+    for fact in lines:
+        who = fact.host or teller(fact)
+        if who is not None and path(fact):
+            processes.setdefault(who, set()).add(fact.rank if fact.rank is not None else fact.data.get("writer_pid"))
+    counts = {who: len(found) for who, found in processes.items()}
+    most = Counter(counts.values()).most_common(1)
+    return {who for who, count in counts.items() if count != most[0][0]}
+
+
+def _odd(what: str, said: _Said) -> Odd | None:
+    found = split((who, " + ".join(sorted(values))) for who, values in said.items())
+    if found is None:
+        return None
+    odd, usual = set(found.odd), next(iter(found.values)).split(" + ")
+    ordered = sorted(said.items(), key=lambda item: item[0] not in odd)
+    lines = [(value in usual, fact) for _, values in ordered for value, fact in sorted(values.items())]
+    strange = [fact for known, fact in lines if not known]
+    return Odd(what, found, [*strange, *(fact for known, fact in lines if known)])
+
+
+def _join(found: list[Odd], one: Odd, communicator: str) -> None:
+    """The same difference in many communicators is one."""
+    names = (communicator,) if communicator else ()
+    for place, other in enumerate(found):
+        if (other.what, other.split.values) == (one.what, one.split.values):
+            found[place] = replace(other, communicators=(*other.communicators, *names))
+            return
+    found.append(replace(one, communicators=names))
+
+
+def _told(fact: Fact) -> Iterator[tuple[str, str]]:
+    network, way = _network(fact), path(fact)
+    if network:
+        yield NETWORK, network
+    if way:
+        yield (BETWEEN if way.startswith(("NET", "COLLNET")) else INSIDE), way
+    if fact.kind == "nccl.devices":
+        yield LINKS, _adapters(str(fact.data.get("devices", "")))
+    if fact.kind == "nccl.no-ib":
+        yield LINKS, "no IB"
+    if fact.kind == "ofi.provider" and fact.data.get("provider"):
+        yield PROVIDER, str(fact.data["provider"])
+    if fact.kind == "nccl.gdr":
+        yield GPUDIRECT, str(fact.data.get("state", "")).lower()
+    if _nvls(fact):
+        yield NVLS, _nvls(fact)
+
+
+def _network(fact: Fact) -> str:
+    if fact.kind != "nccl.network":
+        return ""
+    return str(fact.data.get("network") or fact.data.get("name") or "")
+
+
+def _nvls(fact: Fact) -> str:
+    return str(fact.data.get("state", "")) if fact.kind == "nccl.nvls" else ""
+
+
+def _adapters(devices: str) -> str:
+    """``2 IB``, ``1 IB, 1 RoCE``, ``1 socket``: how many of each link layer."""
+    links = _PORT.findall(devices)
+    if not links:
+        return f"{len(_INTERFACE.findall(devices))} socket"
+    return ", ".join(f"{links.count(link)} {link}" for link in sorted(set(links)))
