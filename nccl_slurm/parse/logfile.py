@@ -91,6 +91,7 @@ class _Reader:
 
     def line(self, candidate: Candidate) -> None:
         prefix = strip(candidate.text)
+        shown = _shown(prefix, candidate.text)
         if self._tracebacks.covers(prefix.label, prefix.text):
             return
         ended = self._tracebacks.feed(prefix.label, prefix.text)
@@ -102,7 +103,7 @@ class _Reader:
         self._known += 1
         if finding.kind.startswith(elastic.ROW):
             block = self._table.feed(
-                prefix.label, finding.kind, dict(finding.data), candidate.number, candidate.offset, candidate.text
+                prefix.label, finding.kind, dict(finding.data), candidate.number, candidate.offset, shown
             )
             if block is not None:
                 self._block(block)
@@ -125,9 +126,10 @@ class _Reader:
         for offset, text in lines_of(scan.tail):
             if 0 < offset == scan.tail.offset:
                 continue  # cut: its label may be missing
-            track = self._see(strip(text), text)
+            prefix = strip(text)
+            track = self._see(prefix, text)
             if track is not None:
-                track.last_line = text[:_LINE_SHOWN]
+                track.last_line = _shown(prefix, text)[:_LINE_SHOWN]
 
     def _exception(self, finding: Finding | None, name: str, message: str) -> Finding | None:
         """The last line of a traceback is a fact even if no row knows its text."""
@@ -150,7 +152,7 @@ class _Reader:
 
     def _time(self, prefix: Prefix, text: str) -> stamp.Stamp | None:
         """The line's own stamp before that of a container's log: it is the one that its producer's other lines have."""
-        own = stamp.find(text if prefix.inner is None else prefix.inner, self._now)
+        own = stamp.find(_shown(prefix, text), self._now)
         return own if own is not None or prefix.stamp is None else stamp.find(prefix.stamp, self._now)
 
     def _emit(self, finding: Finding, prefix: Prefix, candidate: Candidate) -> None:
@@ -162,7 +164,7 @@ class _Reader:
         self._note(finding, prefix, rank, data)
         fact = Fact(
             kind=finding.kind,
-            text=candidate.text[:TEXT_LIMIT],
+            text=_shown(prefix, candidate.text)[:TEXT_LIMIT],
             producer=finding.producer,
             role=finding.role,
             trust=self.log.source.trust,
@@ -227,3 +229,8 @@ class _Reader:
             data=data,
         )
         self._sink(Seen(fact, None, (data.get("pid"),)))
+
+
+def _shown(prefix: Prefix, text: str) -> str:
+    """The line without its envelope, whose escapes hide from the redaction of secrets what they are."""
+    return text if prefix.inner is None else prefix.inner
