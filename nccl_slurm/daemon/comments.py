@@ -60,7 +60,7 @@ def decide(
         "CONFIGURING",
     ):
         if _is_another(live, row.end is not None, uid):
-            return Decision("give-up", "another job has this id: slurmctld came back with an older state")
+            return Decision("wait", "another job seems to have this id: slurmctld came back with an older state")
         if not survives(live.comment, row.text, lower_cases=lower_cases):
             return Decision("wait", "the user's comment would not survive when the line is changed after the end")
         return _placed("live", place_live(row.text, live.comment))

@@ -49,7 +49,8 @@ def test_help_names_every_option() -> None:
 def test_wrong_use_ends_with_2_and_the_usage(options: tuple[str, ...]) -> None:
     done = install(*options)
     assert done.returncode == 2
-    assert done.stderr.startswith("usage: ./install.sh --dev\n")
+    assert "usage: ./install.sh --dev\n" in done.stderr
+    assert done.stderr.startswith("install.sh: --devv: no such option\n" if "--devv" in options else "usage: ")
 
 
 def functions(tmp_path: Path, body: str, **fakes: str) -> subprocess.CompletedProcess[str]:
