@@ -21,6 +21,8 @@ LOG_NAMES = (
     "r/attempt_0/1/error.json",
     "task.0.1",
     "kern.log",
+    "ras.json",
+    "fr_3",
 )
 
 
@@ -159,7 +161,9 @@ def kernel_logs() -> Iterator[bytes]:
 
 def job_logs() -> Iterator[bytes]:
     from tests.parse.test_folder import TABLE, TRACEBACK
+    from tests.parse.test_launchers import RANKED, docker, fluent
     from tests.parse.test_lines import NCCL, REST, TORCH
+    from tests.parse.test_ras import TEXT, output, rank
 
     for texts in (TORCH, NCCL, REST):
         for at in range(0, len(texts), 6):
@@ -169,6 +173,12 @@ def job_logs() -> Iterator[bytes]:
         yield b"\1" + "\n".join(f"[rank3]: {line}" for line in lines[at : at + 6]).encode()
     yield b"\0" + TABLE.encode()
     yield b"\3" + TRACEBACK.encode()
+    yield (
+        b"\0" + "\n".join((docker(RANKED), fluent(docker(RANKED)), f"2026-09-12T18:44:13Z stderr F {RANKED}")).encode()
+    )
+    yield b"\0" + f"(W pid=7) {RANKED} [repeated 15x across cluster]\n[default:5/1]: {RANKED}".encode("utf-16")
+    yield b"\0" + TEXT.encode()
+    yield b"\7" + _json(output(rank(0, 6), rank(1, 5, error=6), rank(2, 6)))
     yield b'\4{"message": {"message": "ValueError: x", "errorCode": 1, "extraInfo": {"timestamp": "1795968218"}}}'
 
 
