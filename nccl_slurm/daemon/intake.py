@@ -29,6 +29,8 @@ PART_S = 86400.0
 #: Clocks of nodes and controller differ, and a prolog may run late (no PrologFlags=Alloc: when a step starts).
 BEFORE_START_S = 60.0
 AFTER_END_S = 600.0
+#: From a run's start to its prolog, on most nodes.
+PROLOG_S = 5.0
 
 
 class Hints:
@@ -72,6 +74,13 @@ def run_of_record(runs: Sequence[RunRow], when: float) -> RunRow | None:
     return max(begun or fitting, key=lambda run: run.start or 0.0, default=None)
 
 
+def _is_unsure(incoming: Incoming, run: RunRow) -> bool:
+    """Whether its prolog ran after this run's end, or long after its start: then it is of a later run, which Slurm may
+    have yet to tell of, or that node's clock is off."""
+    after = run.end if run.end is not None else (run.start or 0.0) + PROLOG_S
+    return incoming.record.get("prolog") is not None and incoming.folder_time > after
+
+
 class _Wait(NamedTuple):
     """``since``: from when on Slurm has told that it knows no such run; None where it did not answer. ``stuck_s``: the
     last pause of a name that could not be moved, 0 for others."""
@@ -109,7 +118,7 @@ class RecordIntake:
         stored, strange = 0, []
         for incoming in filter(None, map(self._read, sorted(due, key=self._look_at)[:A_TURN])):
             run = self._match(incoming)
-            if run is None:
+            if run is None or _is_unsure(incoming, run):
                 strange.append(incoming)
             else:
                 stored += self._take(incoming, run)
@@ -170,13 +179,13 @@ class RecordIntake:
         return self._waiting[name].stuck_s if name in self._waiting else 0.0
 
     def _take_strange(self, strange: Sequence[Incoming]) -> int:
-        """Records of jobs that the store does not know: Slurm is asked about all of them at once."""
+        """Records of jobs, or of their later runs, that the store does not know: Slurm is asked about all at once."""
         if not strange:
             return 0
         answered, stored = self._ask({one.record["job_id"] for one in strange}), 0
         for incoming in strange:
             run = self._match(incoming)
-            if run is None:
+            if run is None or (not answered and _is_unsure(incoming, run)):
                 self._wait(incoming, answered)
             else:
                 stored += self._take(incoming, run)

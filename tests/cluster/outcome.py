@@ -51,7 +51,7 @@ def outcome(
         raise ClusterError(
             f"job {job}: no final report after {timeout:g} s: {seen.get('status')}\n{cluster.tail('nccl-slurm')}"
         )
-    wait_until(lambda: not _waiting(cluster, job), 10.0, every=0.3)
+    wait_until(lambda: not _waiting(cluster, job), 60.0, every=0.3)
     verdict = seen["verdict"]
     made = Outcome(
         state=seen["job"]["state"],

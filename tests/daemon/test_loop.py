@@ -285,6 +285,22 @@ def test_a_job_that_switched_capture_off_has_its_output_left_alone(lab: Lab, off
     assert lab.comment(job).startswith("mine [nccl-slurm: ")
 
 
+def test_a_record_that_is_here_before_its_run_is_known(lab: Lab) -> None:
+    """A requeued job runs again on the same node and ends within a second; both of its runs have their own record."""
+    job = lab.slurm.submit("n1", comment="mine")
+    lab.run(12)
+    lab.record(job, "n1", at=lab.clock.now() - 12)
+    lab.slurm.requeue(job)
+    lab.run(4)
+    lab.slurm.restart(job, "n1")
+    hook: dict[str, Any] = {"time": lab.clock.now(), "boot_id": None, "env": {}}
+    lab.slurm.end(job, "FAILED", **FAILED)
+    lab.record(job, "n1", prolog=hook)
+    lab.run(5)
+    assert [lab.store.record_nodes("c", job, run) for run in (1, 2)] == [{"n1"}, {"n1"}]
+    assert len(lab.store.records("c", job, 1)) == 1 and lab.comment(job).startswith("mine [nccl-slurm: ")
+
+
 def test_requeued_and_cancelled_while_it_waits_it_still_speaks(lab: Lab) -> None:
     job = lab.slurm.submit("n1", comment="mine")
     lab.run(3)
