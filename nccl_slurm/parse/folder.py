@@ -2,47 +2,68 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Any, BinaryIO, Hashable, Iterable
+from itertools import islice
+from typing import Any, BinaryIO, Hashable, Iterable, Iterator, NamedTuple
 
 from nccl_slurm.model import Fact, Gap, Parsed
 from nccl_slurm.parse import elastic, flight_recorder, names, task, torch
 from nccl_slurm.parse.finding import find
-from nccl_slurm.parse.logfile import Log, Seen, read_log
+from nccl_slurm.parse.logfile import Lines, Log, Seen, read_log
 from nccl_slurm.parse.nccl import Communicators, Member
 from nccl_slurm.parse.patterns import Rows
 from nccl_slurm.parse.prefix import MAX_RANK
 from nccl_slurm.parse.ranks import RANKS_LIMIT, Owners, Table, short_host
 from nccl_slurm.parse.redact import redacted_fact, redacted_rank
 from nccl_slurm.parse.repeat import Kept
+from nccl_slurm.parse.scan import Scan, is_packed
+from nccl_slurm.parse.search import Program, Search, grep
 from nccl_slurm.parse.settle import settle
+from nccl_slurm.parse.sift import WHOLE, Sift, is_special
 from nccl_slurm.parse.source import Source, walk
 
 __all__ = ["Source", "read_sources", "walk"]
 
 _FIRST = 4096
+#: Files that are open at a time and are searched by one process: starting one costs as much as searching megabytes.
+_TOGETHER = 64
 _JSON_LIMIT = 1 << 20
 _FAILURES_LIMIT = 100_000
 #: Lines of these are not of the rank whose file they stand in.
 _NOT_OF_A_RANK = ("slurm", "kernel", "elastic")
 
 
-def read_sources(sources: Iterable[Source], rows: Rows, *, now: float | None = None) -> Parsed:
-    """Reads each source once. ``now`` dates stamps without a year where a file has no time. Never raises."""
-    reading = _Reading(rows, time.time() if now is None else now)
-    for source in sources:
-        try:
-            reading.read(source)
-        except Exception as error:  # nothing in a job's file may end a report
-            reading.gaps.append(Gap(source.name, f"can't be read: {error or type(error).__name__}"[:300]))
-    return reading.parsed()
+def read_sources(
+    sources: Iterable[Source], rows: Rows, *, now: float | None = None, program: Program | None = None
+) -> Parsed:
+    """Reads each source once. ``now`` dates stamps without a year where a file has no time. Never raises.
+
+    ``program`` searches large files; None is GNU grep where it is, else Python. The answer is the same by any.
+    """
+    reading = _Reading(rows, time.time() if now is None else now, program or grep())
+    left = iter(sources)
+    while True:
+        together = list(islice(left, _TOGETHER))
+        if not together:
+            return reading.parsed()
+        reading.read(together)
+
+
+class _Opened(NamedTuple):
+    source: Source
+    file: BinaryIO
+    first: bytes
+    searched: bool  # large and plain: a program looks where its lines of interest are
 
 
 class _Reading:
-    def __init__(self, rows: Rows, now: float) -> None:
+    def __init__(self, rows: Rows, now: float, program: Program | None) -> None:
         self.gaps: list[Gap] = []
-        self._rows, self._now = rows, now
+        self._rows, self._now, self._program = rows, now, program
         self._kept: Kept[Seen] = Kept()
         self._logs: list[Log] = []
         self._files: list[str] = []
@@ -57,23 +78,80 @@ class _Reading:
 
     # ---- reading
 
-    def read(self, source: Source) -> None:
-        self._files.append(source.name)
-        name = names.read(source.name)
-        with source.open() as file:
-            first = file.read(min(_FIRST, max(source.size, 0)))
-            if flight_recorder.looks_like(source.name, first):
-                self._dump(source, file, first)
-            elif name.procid is not None and source.size <= task.SIZE_LIMIT:
-                self._task(source, first)
-            elif not (source.name.endswith("error.json") and self._error_file(source, file, first)):
-                self._log(source, file, first)
+    def read(self, sources: Iterable[Source]) -> None:
+        """In their order, all open at a time."""
+        opened: list[_Opened] = []
+        try:
+            for source in sources:
+                self._files.append(source.name)
+                with self._gap(source):
+                    opened.append(self._open(source))
+            self._read_all(opened)
+        finally:
+            for one in opened:
+                one.file.close()
 
-    def _log(self, source: Source, file: BinaryIO, first: bytes) -> None:
+    def _read_all(self, opened: list[_Opened]) -> None:
+        large = [one for one in opened if one.searched]
+        files, sizes = [one.file for one in large], [one.source.size for one in large]
+        with closing(Search(files, sizes, self._rows.literals, self._program)) as search:
+            index = -1
+            for one in opened:
+                index += one.searched
+                with self._gap(one.source):
+                    self._read(one, search, index)
+                one.file.close()
+            if search.problem is not None:
+                self.gaps.append(Gap("search", f"{search.problem}; large files were searched without it"))
+
+    @contextmanager
+    def _gap(self, source: Source) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # nothing in a job's file may end a report
+            self.gaps.append(Gap(source.name, f"can't be read: {error or type(error).__name__}"[:300]))
+
+    def _open(self, source: Source) -> _Opened:
+        file = source.open()
+        try:
+            first = file.read(min(_FIRST, max(source.size, 0)))
+            return _Opened(source, file, first, self._is_searched(source, file, first))
+        except BaseException:
+            file.close()
+            raise
+
+    def _is_searched(self, source: Source, file: BinaryIO, first: bytes) -> bool:
+        if source.size <= WHOLE or is_packed(first) or is_special(first):
+            return False
+        if flight_recorder.looks_like(source.name, first):
+            return False
+        if source.name.endswith("error.json") and source.size <= _JSON_LIMIT:
+            return False
+        try:
+            return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+        except (OSError, AttributeError, ValueError):  # bytes in memory have no descriptor
+            return False
+
+    def _read(self, one: _Opened, search: Search, index: int) -> None:
+        source, file, first, searched = one
+        name = names.read(source.name)
+        if searched:
+            read = search.reader(index)
+            self._log(source, Sift(read, source.size, search.of(index), self._rows))
+        elif flight_recorder.looks_like(source.name, first):
+            self._dump(source, file, first)
+        elif name.procid is not None and source.size <= task.SIZE_LIMIT:
+            self._task(source, first)
+        elif not (source.name.endswith("error.json") and self._error_file(source, file, first)):
+            self._log(source, Scan(file, self._rows, first=first, size=source.size))
+
+    def _log(self, source: Source, lines: Lines) -> None:
         past = 0 < source.mtime < self._now
-        log = read_log(source, file, first, self._rows, source.mtime if past else self._now, self._sink)
+        log = read_log(source, lines, self._rows, source.mtime if past else self._now, self._sink)
         self._logs.append(log)
         self._bytes += log.bytes
+        for kind, count in log.thinned.items():
+            self._kept.leave_out(kind, count)
         if log.problem is not None:
             self.gaps.append(Gap(source.name, log.problem))
 

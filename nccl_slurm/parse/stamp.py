@@ -25,6 +25,7 @@ class Stamp(NamedTuple):
 _DAY = 86_400.0
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+_ANY = re.compile(r"\d\d:\d\d:\d\d")
 _ISO = re.compile(
     r"(?<!\d)(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T _-]"
     + _CLOCK
@@ -43,7 +44,7 @@ _SYSLOG = re.compile(
 def find(text: str, now: float) -> Stamp | None:
     """The first time stamp in the first 400 characters. ``now`` gives the year where the text has none."""
     head = text[:400]
-    if head.count(":") < 2:
+    if _ANY.search(head) is None:  # cheaper than four searches that find nothing
         return None
     for form in (_GLOG, _ISO, _DMESG, _SYSLOG):
         match = form.search(head)
