@@ -10,7 +10,7 @@ from nccl_slurm.parse.finding import Finding, find, host_name
 from nccl_slurm.parse.kernel import TEXT_LIMIT, Pending
 from nccl_slurm.parse.patterns import Rows
 from nccl_slurm.parse.prefix import Prefix, strip
-from nccl_slurm.parse.scan import Candidate, Scan, lines_of
+from nccl_slurm.parse.scan import Candidate, Piece, Scan, last_lines_of, lines_of
 from nccl_slurm.parse.sift import Sift
 from nccl_slurm.parse.source import Source
 from nccl_slurm.parse.traceback import Tracebacks
@@ -128,24 +128,34 @@ class _Reader:
         self.log.thinned = {self._rows.rows[row].id: count for row, count in scan.thinned.items()}
         self.log.unknown = max(0, scan.lines - self._known - sum(scan.thinned.values()))
         few = isinstance(scan, Sift)
-        for _, text in lines_of(scan.head)[: _FEW if few else _HEAD_LINES]:
-            self._see(strip(text), text)
-        self._last_lines(lines_of(scan.tail)[1 if scan.tail.offset else 0 :], few)  # a cut one's label may be missing
+        self._first_lines(scan.head, few)
+        self._last_lines(scan.tail, few)
 
-    def _last_lines(self, lines: list[tuple[int, str]], few: bool) -> None:
-        """Backwards. ``few``: until `_FEW` lines on end were of ranks that have been seen."""
-        seen: set[Track] = set()
-        old = 0
-        for _, text in reversed(lines):
-            track = self._see(strip(text), text)
-            if track is None or track in seen:
-                old += 1
-                if few and old > _FEW:
-                    break
+    def _first_lines(self, head: Piece, few: bool) -> None:
+        """``few``: of each rank until its first time."""
+        for text in lines_of(head, _FEW if few else _HEAD_LINES):
+            prefix = strip(text)
+            track = self._track(prefix)
+            if track is not None and not (few and track.first is not None):
+                self._time(track, text)
+
+    def _last_lines(self, tail: Piece, few: bool) -> None:
+        """Backwards. ``few``: of each rank until its last time, and until `_FEW` lines on end were of ranks known."""
+        timed: dict[int | None, bool] = {}
+        known = 0
+        for text in last_lines_of(tail):
+            prefix = strip(text)
+            track = self._track(prefix)
+            if track is None:
                 continue
-            seen.add(track)
-            track.last_line = text[:_LINE_SHOWN]
-            old = 0
+            if prefix.rank not in timed:
+                track.last_line = text[:_LINE_SHOWN]
+                known = 0
+            if not (few and timed.get(prefix.rank)):
+                timed[prefix.rank] = self._time(track, text) or timed.get(prefix.rank, False)
+            known += 1
+            if few and known > _FEW:
+                return
 
     def _exception(self, finding: Finding | None, name: str, message: str) -> Finding | None:
         """The last line of a traceback is a fact even if no row knows its text."""
@@ -157,14 +167,16 @@ class _Reader:
         data = {"type": name, "message": message[:400]}
         return Finding("python.exception", "python", "cause", "rank-exception", data)
 
-    def _see(self, prefix: Prefix, text: str) -> Track | None:
-        if not prefix.text.strip():
-            return None
-        track = self.log.tracks.setdefault(prefix.rank, Track())
+    def _track(self, prefix: Prefix) -> Track | None:
+        """None for a line without text."""
+        return self.log.tracks.setdefault(prefix.rank, Track()) if prefix.text.strip() else None
+
+    def _time(self, track: Track, text: str) -> bool:
         at = stamp.find(text, self._now)
-        if at is not None:
-            track.see(at.seconds, at.uncertainty_s)
-        return track
+        if at is None:
+            return False
+        track.see(at.seconds, at.uncertainty_s)
+        return True
 
     def _emit(self, finding: Finding, prefix: Prefix, candidate: Candidate) -> None:
         data = dict(finding.data)

@@ -36,13 +36,14 @@ PRODUCERS = (
     "framework",
 )
 ROLES = ("cause", "consequence", "context", "benign")
-WHERE = ("ends", "own")
+WHERE = ("ends", "own", "everywhere")
 DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
 #: Longest text that a regex sees. Log lines are hostile; this bounds the time of one match.
 MATCH_LIMIT = 4096
 
 _TEXT = ("id", "producer", "role", "versions", "source", "regex", "yes", "no")
 _OPTIONAL = ("class", "distinct", "tail", "where", "thin")
+_PACKAGE = 2  # texts of the package itself; what comes after them is a site's
 _INT = re.compile(r"-?[0-9]{1,18}\Z")
 
 
@@ -51,10 +52,11 @@ class Row:
     """One line form. ``anchor``: every match contains at least one of these literals (the cheap first test).
 
     ``distinct`` names the data keys that make two facts of one kind different for the cap on repetition. ``tail``:
-    so frequent (a line a collective) that only the last of a block are read. ``where``: of a row
-    whose lines are not searched for in all of a large file: ``ends`` (looked for near both), ``own`` (in files that are
-    read whole). ``thin``: of a large file's lines that are alike but for the number behind the anchor, and for digits
-    after this text, the first two are read.
+    so frequent (a line a collective) that only the last of a block are read. ``where`` says how large files are read
+    for it: ``ends`` (looked for near both), ``own`` (not, but its lines stand in files that are read whole),
+    ``everywhere`` (each anchor is searched for; a site's rows are so); None: the literals are in its lines.
+    ``thin``: of a large file's lines that are alike but for the number behind the anchor, and for digits after this
+    text, the first two are read.
     """
 
     id: str
@@ -144,10 +146,10 @@ def compile_rows(toml: str, extra: Sequence[str] = ()) -> str:
     """
     rows: dict[str, dict[str, Any]] = {}
     xids: dict[str, dict[str, Any]] = {}
-    for text in (_read(os.path.join(DATA, "xid.toml")), toml, *extra):
+    for number, text in enumerate((_read(os.path.join(DATA, "xid.toml")), toml, *extra)):
         table = _parse(text)
         for row in _tables(table, "row"):
-            rows[str(row.get("id"))] = row
+            rows[str(row.get("id"))] = row if number < _PACKAGE else {"where": "everywhere", **row}
         for xid in _tables(table, "xid"):
             xids[str(xid.get("code"))] = xid
     for row in rows.values():
@@ -209,7 +211,11 @@ def _rows(text: str, where: str) -> Rows:
         hashlib.sha256(text.encode()).hexdigest(),
         anchors,
         tails,
-        literals=everywhere((row.yes, row.anchor) for row in rows if row.where is None and not row.tail),
+        literals=everywhere(
+            (None if row.where else row.yes, row.anchor)
+            for row in rows
+            if row.where in (None, "everywhere") and not row.tail
+        ),
         ends=at_ends(anchor for row in rows if row.where == "ends" for anchor in row.anchor),
         thin={
             anchor.encode(): (row.thin.encode(), number)

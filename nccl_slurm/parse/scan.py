@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Callable, Iterator, NamedTuple
 
 from nccl_slurm.parse.patterns import Rows
 
-__all__ = ["Candidate", "Piece", "Scan", "is_packed", "lines_of", "text_of"]
+__all__ = ["Candidate", "Piece", "Scan", "is_packed", "last_lines_of", "lines_of", "text_of"]
 
 BLOCK = 1 << 20
 #: A line longer than this is shown from shortly before its first hit on.
@@ -115,13 +115,21 @@ class Scan:
         return found
 
 
-def lines_of(piece: Piece) -> list[tuple[int, str]]:
-    """(offset, text) of the lines in a head or tail; a tail's first line may be cut."""
-    found, at = [], piece.offset
-    for raw in piece.raw.replace(b"\r", b"\n").split(b"\n"):
-        found.append((at, text_of(raw[:LINE_LIMIT])))
-        at += len(raw) + 1
-    return found
+def lines_of(piece: Piece, count: int) -> list[str]:
+    """The first ``count`` lines of a head."""
+    lines = piece.raw.replace(b"\r", b"\n").split(b"\n", count)
+    return [text_of(raw[:LINE_LIMIT]) for raw in lines[:count]]
+
+
+def last_lines_of(piece: Piece) -> Iterator[str]:
+    """The lines of a tail, the last one first; without its first line if that may be cut."""
+    text = piece.raw.replace(b"\r", b"\n")
+    end = len(text)
+    while end >= 0:
+        start = text.rfind(b"\n", 0, end) + 1
+        if start > 0 or piece.offset == 0:
+            yield text_of(text[start : min(end, start + LINE_LIMIT)])
+        end = start - 1
 
 
 def text_of(raw: bytes) -> str:

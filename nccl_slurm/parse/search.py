@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
-import subprocess
 import sys
 from contextlib import suppress
-from typing import BinaryIO, Callable, Iterator, NamedTuple, Sequence
+from typing import TYPE_CHECKING, BinaryIO, Callable, Iterator, NamedTuple, Sequence
+
+if TYPE_CHECKING:
+    import subprocess
 
 __all__ = ["GREP", "Hit", "Program", "Search", "fastest", "grep"]
 
@@ -50,6 +51,8 @@ def grep() -> Program | None:
 
 def fastest() -> Program | None:
     """ripgrep beside this Python (the extra ``fast``) or in PATH, else grep. For commands that a person runs."""
+    import shutil  # not on nodes: it loads all kinds of archives
+
     beside = os.path.join(os.path.dirname(sys.executable or ""), "rg")
     path = beside if os.access(beside, os.X_OK) else shutil.which("rg")
     return grep() if path is None else Program(path, _RIPGREP)
@@ -98,6 +101,8 @@ class Search:
     # ---- the program's output
 
     def _start(self, program: Program) -> subprocess.Popen[bytes] | None:
+        import subprocess  # small logs need none
+
         command = [program.path, *program.arguments]
         for literal in self._literals:
             command += ["-e", literal.decode()]
@@ -137,10 +142,10 @@ class Search:
         places = {f"/dev/fd/{descriptor}".encode(): index for index, descriptor in enumerate(self._descriptors)}
         for line in self._child.stdout:
             path, _, rest = line.partition(b"\0")
-            number, _, rest = rest.partition(b":")
-            offset, colon, _ = rest.partition(b":")
-            if colon and path in places:
-                yield places[path], Hit(int(number), int(offset))
+            parts = rest.split(b":", 2)
+            index = places.get(path)
+            if index is not None and len(parts) == 3 and parts[0].isdigit() and parts[1].isdigit():
+                yield index, Hit(int(parts[0]), int(parts[1]))
 
     @staticmethod
     def _reap(child: subprocess.Popen[bytes]) -> int:

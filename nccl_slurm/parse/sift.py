@@ -22,9 +22,11 @@ WHOLE = 128 << 10
 #: Of lines that are alike (`patterns.Row.thin`) so many are read.
 THIN = 2
 _THIN_KEYS = 20_000
-_WINDOW = 32 << 10
+_WINDOW = 64 << 10
 _COUNT = 1 << 20
 _BATCH = 128 << 10
+#: Of the tail, what is searched for `Rows.ends`.
+_ENDS = 32 << 10
 _LAST = 32
 _DIGITS = b"0123456789"
 _NUMBER = _DIGITS + b"/"
@@ -105,7 +107,7 @@ class Sift:
 
     def _early(self) -> list[Hit]:
         raw = self.head.raw
-        return [Hit(1 + raw.count(b"\n", 0, at), at) for at in sorted(_found(raw, self._rows.ends))]
+        return [Hit(1 + raw.count(b"\n", 0, at), at) for at in sorted(_found(raw, self._rows.ends, 0))]
 
     def _at_the_end(self, last: Hit, late: list[Hit]) -> Iterator[Hit]:
         start, raw = self.tail.offset, self.tail.raw
@@ -114,7 +116,7 @@ class Sift:
         else:
             number = last.number + self._newlines(last.offset, start)
         self.lines = number + raw.count(b"\n") - (1 if raw.endswith(b"\n") else 0)
-        places = {start + at for at in _found(raw, self._rows.ends)}
+        places = {start + at for at in _found(raw, self._rows.ends, len(raw) - _ENDS)}
         for anchor in self._rows.tails:
             places.update(start + at for at in _last_of(raw, anchor))
         places.update(hit.offset for hit in late)
@@ -153,21 +155,31 @@ class Sift:
         """(start, text, end) of the line that holds ``at``; of a long one what stands around it."""
         window = self._around(at)
         raw, here = window.raw, at - window.offset
+        start, end = raw.rfind(b"\n", 0, here) + 1, raw.find(b"\n", here)
+        line = raw[start:end]
+        if start and 0 <= end - start <= LINE_LIMIT and b"\r" not in line:  # nearly always
+            return window.offset + start, line, window.offset + end
+        return self._unusual(window, here)
+
+    def _unusual(self, window: Piece, here: int) -> tuple[int, bytes, int]:
+        """Carriage returns, long lines, the file's first and last."""
+        raw = window.raw
         start = max(raw.rfind(b"\n", 0, here), raw.rfind(b"\r", 0, here)) + 1
         if (start == 0 and window.offset) or here - start > LINE_LIMIT:
             start = max(0, here - LINE_LIMIT // 8)
         end = _end(raw, here)
         if end is not None:
             return window.offset + start, raw[start : min(end, start + LINE_LIMIT)], window.offset + end
-        far = window.offset + len(raw)
-        return window.offset + start, raw[start : start + LINE_LIMIT], self._end_after(max(at, far))
+        far = max(window.offset + here, window.offset + len(raw))
+        return window.offset + start, raw[start : start + LINE_LIMIT], self._end_after(far)
 
     def _around(self, at: int) -> Piece:
         """Bytes from `LINE_LIMIT` before ``at`` (or the file's start) to as many after it (or the file's end)."""
         for piece in (self._window, self.tail):
-            low = piece.offset == 0 or at - piece.offset >= LINE_LIMIT
-            end = piece.offset + len(piece.raw)
-            if low and piece.offset <= at and (end - at >= LINE_LIMIT or end == self.bytes):
+            here, size = at - piece.offset, len(piece.raw)
+            if here < 0 or (here < LINE_LIMIT and piece.offset):
+                continue
+            if here + LINE_LIMIT <= size or piece.offset + size == self.bytes:
                 return piece
         start = max(0, at - LINE_LIMIT)
         self._window = Piece(start, self._read(_WINDOW, start))
@@ -246,12 +258,12 @@ def _following(raw: bytes) -> int:
     return max((count for anchor, count in _FOLLOW.items() if anchor in raw), default=0)
 
 
-def _found(raw: bytes, anchors: Iterable[bytes]) -> Iterator[int]:
-    return chain.from_iterable(_all(raw, anchor) for anchor in anchors)
+def _found(raw: bytes, anchors: Iterable[bytes], start: int) -> Iterator[int]:
+    return chain.from_iterable(_all(raw, anchor, start) for anchor in anchors)
 
 
-def _all(raw: bytes, anchor: bytes) -> Iterator[int]:
-    at = raw.find(anchor)
+def _all(raw: bytes, anchor: bytes, start: int) -> Iterator[int]:
+    at = raw.find(anchor, max(0, start))
     while at >= 0:
         yield at
         at = raw.find(anchor, at + len(anchor))

@@ -50,6 +50,7 @@ def test_there_are_few_literals() -> None:
 
 @pytest.mark.parametrize("row", ROWS.rows, ids=[row.id for row in ROWS.rows])
 def test_a_row_is_searched_for_or_says_where_it_is_read(row: Row) -> None:
+    """What fails here: a part of its lines that has a literal belongs to the sample, or `where` to the row."""
     assert covers(row.yes) or row.where is not None or row.tail
     if row.where == "ends":
         for anchor in row.anchor:
