@@ -13,7 +13,7 @@ import re
 import zlib
 from typing import Any, BinaryIO, Callable
 
-__all__ = ["Recoded", "binary", "head", "packed", "recoded", "unpacked"]
+__all__ = ["Recoded", "binary", "head", "packed", "plain", "recoded", "unpacked"]
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _LZMA_MEMORY = 256 << 20
@@ -181,6 +181,11 @@ class _Zstd:
         except Exception as error:  # ZstdError is none of Python's own
             raise ValueError(f"can't be unpacked: {error}") from None
         return b"".join(out)
+
+
+def plain(first: bytes) -> bool:
+    """Whether bytes of the file are bytes of its text (ASCII at least)."""
+    return not packed(first) and _utf16(first) is None
 
 
 def _utf16(first: bytes) -> str | None:
