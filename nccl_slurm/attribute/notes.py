@@ -6,6 +6,7 @@ Hints about settings: they name nobody as a culprit, and nothing here changes a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from nccl_slurm.attribute import advice
 from nccl_slurm.attribute.finding import cite
@@ -30,14 +31,26 @@ _HINT = "A hint, no proof."
 
 def notes(scene: Scene, verdict: Verdict) -> tuple[Inference, ...]:
     """In the order of a start: inits, paths, versions and settings; then the clocks. Never raises."""
-    return (*_inits(scene), *_paths(scene), *_differences(scene), *advice.advice(scene, verdict))
+    facts = _placed(scene)
+    return (
+        *_inits(scene, facts),
+        *_paths(scene, facts),
+        *_differences(scene, facts),
+        *advice.advice(scene, verdict),
+    )
 
 
-def _inits(scene: Scene) -> Iterator[Inference]:
+def _placed(scene: Scene) -> list[Fact]:
+    """With hosts as the run's nodes are called; a host outside the run tells nothing about it."""
+    nodes = {host: scene.node(host) for host in {fact.host for fact in scene.facts}}
+    return [fact if nodes[fact.host] == fact.host else replace(fact, host=nodes[fact.host]) for fact in scene.facts]
+
+
+def _inits(scene: Scene, lines: Sequence[Fact]) -> Iterator[Inference]:
     """Nothing is said where lines of inits were left out: what is absent may have been among them."""
     if not (_whole(scene, START) and _whole(scene, COMPLETE)):
         return
-    open_ones = [one for one in communicators(scene.facts) if one.stopped]
+    open_ones = [one for one in communicators(lines) if one.stopped]
     for one in open_ones[:EACH_MAX]:
         facts = [one.began[rank] for rank in one.stopped]
         yield Inference(_init(scene, one), "init.stopped", _cited(facts))
@@ -57,8 +70,8 @@ def _init(scene: Scene, one: Communicator) -> str:
     return f"{text}; no Init line of {which}." if unseen else f"{text}."
 
 
-def _paths(scene: Scene) -> Iterator[Inference]:
-    for odd in odd_paths(scene.facts, whole=_whole(scene, "nccl.channel"))[:EACH_MAX]:
+def _paths(scene: Scene, lines: Sequence[Fact]) -> Iterator[Inference]:
+    for odd in odd_paths(lines, whole=_whole(scene, "nccl.channel"))[:EACH_MAX]:
         inside = f" in communicator {odd.communicators[0]}" if odd.communicators else ""
         inside += f" and {len(odd.communicators) - 1} more" if len(odd.communicators) > 1 else ""
         way = path(odd.facts[0])
@@ -67,8 +80,8 @@ def _paths(scene: Scene) -> Iterator[Inference]:
         yield Inference(text, "path.differs", _cited(odd.facts))
 
 
-def _differences(scene: Scene) -> Iterator[Inference]:
-    found = differences(scene.facts, whole=_whole(scene, READ_BY_NCCL))
+def _differences(scene: Scene, lines: Sequence[Fact]) -> Iterator[Inference]:
+    found = differences(lines, whole=_whole(scene, READ_BY_NCCL))
     for one in found[:EACH_MAX]:
         kind = "The version of " if one.kind == "version" else ""
         text = f"{kind}{one.name} differs: {_values(scene, one.split)}. {_HINT}"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from nccl_slurm.info.version import GPU_DRIVER
 from nccl_slurm.model import Evidence, Fact, Gap, Job, NodeView, Parsed, Rank, numbered
 
 __all__ = ["SHOWS_NCCL_OR_TORCH", "assemble", "merge_ranks", "role_of", "shows_nccl_or_torch"]
@@ -23,6 +24,7 @@ def assemble(
     doubled = _on_two_nodes(placed)
     facts = [fact for name, record in records.items() for fact in _facts_of(name, record, doubled)]
     facts += [_on_node(fact, short) for fact in output.facts]
+    facts += [fact for name, record in records.items() for fact in _driver(name, record)]
     ranks = [rank for rank in placed if rank.rank not in doubled]
     ranks += [_rank_on_node(rank, short) for rank in output.ranks]
     sizes = {size for size in [*(r["world_size"] for r in records.values()), output.world_size] if size is not None}
@@ -66,6 +68,16 @@ def _facts_of(name: str, record: Mapping[str, Any], doubled: frozenset[int]) -> 
         )
         for fact in [*kernel, *own]
     ]
+
+
+def _driver(name: str, record: Mapping[str, Any]) -> list[Fact]:
+    """NVIDIA's driver as the node's own query told it before the run, else after it."""
+    snapshots = [record["snapshots"][when] for when in ("before", "after")]
+    version = next((one["driver"] for one in snapshots if one is not None and one["driver"]), None)
+    if version is None:
+        return []
+    text = f"GPU driver {version}"
+    return [Fact(GPU_DRIVER, text, "gpu", "context", "root", host=name, data={"version": version})]
 
 
 def _on_node(fact: Fact, short: Mapping[str, str]) -> Fact:

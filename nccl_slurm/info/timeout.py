@@ -32,8 +32,8 @@ RETRIES = Layer(
 )
 STORE = Layer(
     "store",
-    "timeout= of init_process_group or TCPStore",
-    "that of init_process_group (300 s for a TCPStore of one's own)",
+    "timeout= of init_process_group or TCPStore (torchrun's own: read_timeout in --rdzv-conf)",
+    "that of init_process_group (300 s for a TCPStore of one's own, 60 s for torchrun's)",
 )
 RENDEZVOUS = Layer("rendezvous", "join_timeout in torchrun's --rdzv-conf", "600 s")
 BARRIER = Layer("monitored barrier", "timeout= of monitored_barrier", "that of its process group")

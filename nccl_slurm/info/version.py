@@ -7,15 +7,19 @@ from collections.abc import Iterable, Iterator
 
 from nccl_slurm.model import Fact
 
-__all__ = ["TOLD_BY", "versions"]
+__all__ = ["GPU_DRIVER", "TOLD_BY", "versions"]
 
+#: A node's own query, not a line of the job.
+GPU_DRIVER = "gpu.driver"
 _TORCH_NCCL = re.compile(r"NCCL version: (\d+\.\d+\.\d+)")
 #: Error lines of torch end in the version of NCCL.
 _TORCH_ERRORS = frozenset({"torch.nccl-error", "torch.nccl-remote-error"})
 #: Kinds of lines that tell a version; those of other producers end in ``.version``.
 TOLD_BY = _TORCH_ERRORS | {
     "nccl.version",
+    GPU_DRIVER,
     "nccl.cuda-driver",
+    "nccl.ras-cuda",
     "nccl.plugin",
     "ofi.version",
     "ofi.cuda",
@@ -27,8 +31,9 @@ _LIMIT = 100
 def versions(facts: Iterable[Fact]) -> Iterator[tuple[str, str, Fact]]:
     """(component, version, line that says so).
 
-    ``cuda`` is the toolkit that NCCL was built with, ``cuda driver`` the newest CUDA that the driver can do, ``cuda
-    runtime`` the library in use; ``network plugin`` has its name in its version.
+    ``gpu driver`` is NVIDIA's driver by the node's own query, ``cuda driver`` the newest CUDA that a driver can do,
+    ``cuda`` the toolkit that NCCL was built with, ``cuda runtime`` the library in use; ``network plugin`` has its name
+    in its version.
     """
     for fact in facts:
         if fact.kind not in TOLD_BY and not fact.kind.endswith(".version"):
@@ -41,7 +46,9 @@ def versions(facts: Iterable[Fact]) -> Iterator[tuple[str, str, Fact]]:
 def _of(fact: Fact) -> list[tuple[str, str]]:
     if fact.kind == "nccl.version":
         return [("nccl", _text(fact, "version")), ("cuda", _text(fact, "cuda"))]
-    if fact.kind in ("nccl.cuda-driver", "ofi.cuda"):
+    if fact.kind == GPU_DRIVER:
+        return [("gpu driver", _text(fact, "version"))]
+    if fact.kind in ("nccl.cuda-driver", "nccl.ras-cuda", "ofi.cuda"):
         return [("cuda driver", _dotted(fact, "driver")), ("cuda runtime", _dotted(fact, "runtime"))]
     if fact.kind == "nccl.plugin":
         return [("network plugin", " ".join(filter(None, (_text(fact, "plugin"), _text(fact, "interface")))))]

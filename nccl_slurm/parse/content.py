@@ -11,7 +11,7 @@ import importlib
 import lzma
 import re
 import zlib
-from typing import Any, BinaryIO, Callable
+from typing import Any, BinaryIO, Callable, Iterator
 
 __all__ = ["Recoded", "binary", "head", "packed", "plain", "recoded", "unpacked"]
 
@@ -113,74 +113,67 @@ def _codec(first: bytes) -> Any:
 
 
 class Recoded:
-    """A file that is read through ``step``: raw bytes (empty at the end) → bytes of UTF-8 text.
+    """A file that is read as the chunks that something made of it. Reading raises ValueError."""
 
-    ``size`` bounds the raw bytes that are read: a file that grows meanwhile ends there. Reading raises ValueError.
-    """
-
-    def __init__(self, file: BinaryIO, first: bytes, size: int, step: Callable[[bytes], bytes]) -> None:
-        self._file, self._step, self._total = file, step, 0
-        self._first, self._left = first[:size], max(0, size - len(first))
-        self._ended = False
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks, self._total = chunks, 0
 
     def read(self, size: int = -1) -> bytes:
         """At least one byte unless the file has ended; ``size`` is a hint."""
-        out = b""
-        while not out and not self._ended:
-            raw = self._raw()
-            self._ended = not raw
-            out = self._step(raw)
+        out = next((chunk for chunk in self._chunks if chunk), b"")
         self._total += len(out)
         if self._total > _LIMIT:
             raise ValueError("more than 4 GiB when unpacked")
         return out
 
-    def _raw(self) -> bytes:
-        if self._first:
-            raw, self._first = self._first, b""
-            return raw
-        raw = self._file.read(min(_BLOCK, self._left)) if self._left else b""
-        self._left -= len(raw)
-        return raw
-
 
 def recoded(file: BinaryIO, first: bytes, size: int) -> Recoded | None:
-    """The file as UTF-8, or None where its bytes can be read as they are.
+    """The file as UTF-8, or None where its bytes can be read as they are. ``first`` is read already.
 
-    Raises ValueError for zstd on a Python that has no reader of it.
+    ``size`` bounds the bytes that are read: a file that grows meanwhile ends there. Raises ValueError for zstd on a
+    Python that has no reader of it.
     """
     if first.startswith(_ZSTD):
         if _zstd() is None:
             raise ValueError("zstd is not read by this Python (3.14 reads it); unpack it first")
-        return Recoded(file, first, size, _Zstd().step)
+        return Recoded(_unzstd(_raw(file, first, size)))
     encoding = _utf16(first)
-    if encoding is None:
-        return None
+    return None if encoding is None else Recoded(_decoded(_raw(file, first, size), encoding))
+
+
+def _raw(file: BinaryIO, first: bytes, size: int) -> Iterator[bytes]:
+    chunk, left = first[:size], size
+    while chunk:
+        yield chunk
+        left -= len(chunk)
+        chunk = file.read(min(_BLOCK, left)) if left > 0 else b""
+
+
+def _decoded(raw: Iterator[bytes], encoding: str) -> Iterator[bytes]:
     decoder = codecs.getincrementaldecoder(encoding)("replace")
-    return Recoded(file, first, size, lambda raw: decoder.decode(raw, final=not raw).encode("utf-8", "replace"))
+    for chunk in raw:
+        yield decoder.decode(chunk).encode("utf-8", "replace")
+    yield decoder.decode(b"", final=True).encode("utf-8", "replace")
 
 
-class _Zstd:
-    """Frame after frame, as rotated logs are appended to one another."""
-
-    def __init__(self) -> None:
-        self._codec = _zstd()
-
-    def step(self, raw: bytes) -> bytes:
-        if not raw:
-            if not self._codec.eof:
-                raise ValueError("packed file is cut off")
-            return b""
-        out = []
+def _unzstd(raw: Iterator[bytes]) -> Iterator[bytes]:
+    """Blocks of 1 MiB at most; frame after frame, as rotated logs are appended to one another."""
+    codec, data = _zstd(), next(raw, b"")
+    while data or not codec.needs_input:
         try:
-            while raw:
-                if self._codec.eof:
-                    self._codec = _zstd()
-                out.append(self._codec.decompress(raw))
-                raw = self._codec.unused_data if self._codec.eof else b""
+            yield codec.decompress(data, _BLOCK)
         except Exception as error:  # ZstdError is none of Python's own
             raise ValueError(f"can't be unpacked: {error}") from None
-        return b"".join(out)
+        data = b""
+        if codec.eof:
+            data = codec.unused_data or next(raw, b"")
+            codec = _zstd() if data else codec
+            if not data:
+                return
+        elif codec.needs_input:
+            data = next(raw, b"")
+    if not codec.eof:
+        raise ValueError("packed file is cut off")
 
 
 def plain(first: bytes) -> bool:

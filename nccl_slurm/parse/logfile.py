@@ -97,6 +97,7 @@ class _Reader:
 
     def line(self, candidate: Candidate) -> None:
         prefix = strip(candidate.text)
+        shown = _shown(prefix, candidate.text)
         if self._tracebacks.covers(prefix.label, prefix.text):
             return
         ended = self._tracebacks.feed(prefix.label, prefix.text)
@@ -108,7 +109,7 @@ class _Reader:
         self._known += 1
         if finding.kind.startswith(elastic.ROW):
             block = self._table.feed(
-                prefix.label, finding.kind, dict(finding.data), candidate.number, candidate.offset, candidate.text
+                prefix.label, finding.kind, dict(finding.data), candidate.number, candidate.offset, shown
             )
             if block is not None:
                 self._block(block)
@@ -149,7 +150,7 @@ class _Reader:
             if track is None:
                 continue
             if prefix.rank not in timed:
-                track.last_line = text[:_LINE_SHOWN]
+                track.last_line = _shown(prefix, text)[:_LINE_SHOWN]
                 known = 0
             if not (few and timed.get(prefix.rank)):
                 timed[prefix.rank] = self._see(track, prefix, text) or timed.get(prefix.rank, False)
@@ -181,7 +182,7 @@ class _Reader:
 
     def _time(self, prefix: Prefix, text: str) -> stamp.Stamp | None:
         """The line's own stamp before that of a container's log: it is the one that its producer's other lines have."""
-        own = stamp.find(text if prefix.inner is None else prefix.inner, self._now)
+        own = stamp.find(_shown(prefix, text), self._now)
         return own if own is not None or prefix.stamp is None else stamp.find(prefix.stamp, self._now)
 
     def _emit(self, finding: Finding, prefix: Prefix, candidate: Candidate) -> None:
@@ -193,7 +194,7 @@ class _Reader:
         self._note(finding, prefix, rank, data)
         fact = Fact(
             kind=finding.kind,
-            text=candidate.text[:TEXT_LIMIT],
+            text=_shown(prefix, candidate.text)[:TEXT_LIMIT],
             producer=finding.producer,
             role=finding.role,
             trust=self.log.source.trust,
@@ -258,3 +259,8 @@ class _Reader:
             data=data,
         )
         self._sink(Seen(fact, None, (data.get("pid"),)))
+
+
+def _shown(prefix: Prefix, text: str) -> str:
+    """The line without its envelope, whose escapes hide from the redaction of secrets what they are."""
+    return text if prefix.inner is None else prefix.inner

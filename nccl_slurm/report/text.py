@@ -144,7 +144,7 @@ def _beside(report: Mapping[str, Any], color: bool) -> str:
     for step in filter(_is_beside, report["inferences"]):
         place = "".join(_line_of(facts[fact]) for fact in step["from"][:1] if fact in facts)
         lines.append(f"- {visible(step['text'], 2 * _TEXT_MAX)} [{_rule(step)}]{place}")
-    return _section("Beside the failure (inits, paths, versions, settings, clocks)", "\n".join(lines), color)
+    return _section("Beside the verdict (inits, paths, versions, settings, clocks)", "\n".join(lines), color)
 
 
 def _is_beside(step: Mapping[str, Any]) -> bool:

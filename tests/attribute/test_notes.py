@@ -12,12 +12,11 @@ from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.attribute.notes import notes
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Evidence, Fact, Gap, Verdict, numbered
-from nccl_slurm.recommend.ladder import recommend
-from nccl_slurm.report.build import build
 from nccl_slurm.report.text import render
 from tests.attribute.scenarios import cancelled, evidence, exception, gloo_timeout, job, table, told, watchdog
 from tests.info.lines import ROWS, channel, info, init, read
 from tests.info.test_timeout import GAVE_UP
+from tests.report.test_report import made
 
 RULES = ("init.", "path.", "version.", "setting.", "timeout.")
 
@@ -98,6 +97,7 @@ def test_what_is_told(facts: list[Fact], rule: str, words: str) -> None:
     verdict = attribute(run)
     assert not verdict.culprits and not verdict.suspects
     step = next(step for step in verdict.inferences if step.rule == rule)
+    assert len(words) <= 320  # the text form shows no more
     assert step.facts and set(step.facts) <= {fact.id for fact in run.facts}
 
 
@@ -141,7 +141,7 @@ def test_one_setting_of_one_layer(facts: list[Fact], rule: str, words: str) -> N
     spoken = [(name, text) for name, text in steps if name in ("timeout.layer", "timeout.leave", "timeout.slurm")]
     assert len(spoken) == 1
     assert spoken[0][0] == rule and words in spoken[0][1]
-    assert "NCCL_TIMEOUT" not in spoken[0][1]
+    assert "NCCL_TIMEOUT" not in spoken[0][1] and len(spoken[0][1]) <= 320
 
 
 @pytest.mark.parametrize("facts", [[], [exception(1)], [env(rank, "mlx5") for rank in range(4)], [cancelled()]])
@@ -154,6 +154,18 @@ def test_absent_lines_mean_nothing_where_lines_were_left_out(source: str) -> Non
     facts = [init(rank, "START") for rank in range(4)]
     assert said(evidence(facts, table(4), world=4))
     assert not said(evidence(facts, table(4), world=4, gaps=[Gap(source, "3 more lines of this kind are left out")]))
+
+
+def test_hosts_are_the_runs_own() -> None:
+    """A node may be called by its full name; a host outside the run is not compared."""
+    networks = [
+        info(0, "Using network IB"),
+        info(2, "Using network IB"),
+        info(3, "Using network IB", host="n2.example"),
+    ]
+    stranger = replace(info(0, "Using network Socket", host="n9"), rank=None)
+    assert said(evidence([*networks, stranger], table(4), world=4)) == []
+    assert said(evidence([*networks, stranger], table(4), world=4, job=None))
 
 
 def test_many_differences_are_few_notes() -> None:
@@ -172,10 +184,8 @@ def test_the_report_tells_them_apart_from_the_proof() -> None:
         *(info(r, f"Using network {'IB' if r else 'Socket'}") for r in range(4)),
     ]
     run = evidence(facts, table(4), world=4)
-    verdict = attribute(run)
-    report = build(run, verdict, recommend(verdict, run), "final")
-    text = render(report, ranks=True)
-    reasoning, beside = text.index("\nReasoning"), text.index("\nBeside the failure")
+    text = render(made(run), ranks=True)
+    reasoning, beside = text.index("\nReasoning"), text.index("\nBeside the verdict")
     assert reasoning < beside < text.index("Nodes differ in the network")
     assert "Using network" not in text[: text.index("\nReasoning")]  # no evidence of the verdict
     assert "timeout of collective: 600 s (rank_0.log:10)" in text
@@ -209,6 +219,5 @@ def test_never_raises_and_changes_no_verdict(facts: tuple[Fact, ...]) -> None:
     run = replace(evidence([], table(4), world=4), facts=facts)
     found = notes(Scene(run), Verdict("unknown", "possible", "", "unknown"))
     assert all(step.rule.startswith(RULES) for step in found)
-    verdict = attribute(run)
-    text = render(build(run, verdict, recommend(verdict, run), "final"), ranks=True)
+    text = render(made(run), ranks=True)
     assert all(character.isprintable() or character == "\n" for character in text)

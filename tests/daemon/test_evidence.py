@@ -39,6 +39,25 @@ def test_job_output_is_never_roots_word_and_its_hosts_are_the_nodes() -> None:
     assert hosts == [("ip-10-0-0-2", "job"), ("elsewhere.example", "job")]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("550.54.15", None, ["550.54.15"]),
+        (None, "535.1", ["535.1"]),
+        ("550.54.15", "535.1", ["550.54.15"]),
+        (None, None, []),
+    ],
+)
+def test_the_gpu_driver_is_the_nodes_own_word(before: str | None, after: str | None, told: list[str]) -> None:
+    one = record()
+    shot = {"start": 1.0, "end": 2.0}
+    one["snapshots"] = {"before": {**shot, "driver": before}, "after": {**shot, "driver": after} if after else None}
+    facts = put_together({"ip-10-0-0-1": one}).facts
+    assert [(f.kind, f.trust, f.host, f.data["version"]) for f in facts] == [
+        ("gpu.driver", "root", "ip-10-0-0-1", version) for version in told
+    ]
+
+
 def test_group_ranks_that_look_global_on_every_node_are_dropped() -> None:
     one = record(world_size=2, ranks=[Rank(0).to_json(), Rank(1).to_json()], facts=[fact(rank=0).to_json()])
     two = record(node="n2", world_size=2, ranks=[Rank(0).to_json(), Rank(1).to_json()])

@@ -18,6 +18,7 @@ from tests.info.lines import info, read
             [("FI_EFA_FORK_SAFE", "1")],
         ),
         ('n1:8:8 [0] NCCL INFO NET/OFI Setting NCCL_PROTO to "simple"', [("NCCL_PROTO", "simple")]),
+        ("n1:8:8 [0] NCCL INFO NET/OFI Adding NCCL_BUFFSIZE=8388608 to environment", [("NCCL_BUFFSIZE", "8388608")]),
         ("export NCCL_TIMEOUT=3600", [("NCCL_TIMEOUT", "3600")]),
         ("+ export FI_PROVIDER='efa'", [("FI_PROVIDER", "efa")]),
         ('declare -x TORCH_NCCL_DUMP_ON_TIMEOUT="1"', [("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")]),

@@ -19,6 +19,7 @@ from tests.info.lines import read
         ("n1:8:9 [0] NCCL INFO NET/Plugin: Loaded net plugin Libfabric (v10)", [("network plugin", "Libfabric v10")]),
         ("n1:8:9 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.13.2-aws", [("aws-ofi-nccl", "1.13.2-aws")]),
         ("n1:8:9 [0] NCCL INFO NET/OFI Using Libfabric version 1.22", [("libfabric", "1.22")]),
+        ("CUDA runtime version 12090, driver version 13000", [("cuda driver", "13.0"), ("cuda runtime", "12.9")]),
         ("PyTorch version: 2.5.1+cu124", [("torch", "2.5.1+cu124")]),
         (
             "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/NCCLUtils.cpp:93, unhandled cuda error "

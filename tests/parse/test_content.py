@@ -182,13 +182,14 @@ class Stored:
     """As `compression.zstd.ZstdDecompressor`, for frames of a length, a kind of body, and deflate in place of zstd."""
 
     def __init__(self) -> None:
-        self.eof, self.unused_data, self._inner = False, b"", zlib.decompressobj()
-        self._skip = 4
+        self.eof, self.unused_data, self.needs_input = False, b"", True
+        self._inner, self._skip = zlib.decompressobj(), 4
 
     def decompress(self, data: bytes, max_length: int = -1) -> bytes:
         data, self._skip = data[self._skip :], max(0, self._skip - len(data))
-        out = self._inner.decompress(data, max(max_length, 0))
+        out = self._inner.decompress(self._inner.unconsumed_tail + data, max(max_length, 0))
         self.eof, self.unused_data = self._inner.eof, self._inner.unused_data
+        self.needs_input = not self._inner.unconsumed_tail and not self.eof
         return out
 
 
@@ -202,6 +203,11 @@ def test_frames_of_zstd_follow_one_another(read: Read, monkeypatch: pytest.Monke
     raw = frame + zlib.compress(b"start\n" * 100) + frame + zlib.compress(LINE.encode())
     (fact,) = read(("x.log.zst", raw)).facts
     assert (fact.rank, fact.line, fact.offset) == (3, 101, 600)
+    bomb = frame + zlib.compress(b"0" * (8 << 20)) + raw
+    chunks = content.recoded(io.BytesIO(bomb[10:]), bomb[:10], len(bomb))
+    assert chunks is not None
+    sizes = [len(chunk) for chunk in iter(lambda: chunks.read(1 << 20), b"")]
+    assert sum(sizes) == (8 << 20) + 600 + len(LINE) and max(sizes) <= 1 << 20
     parsed = read(("x.log.zst", raw[:-3]))
     assert [gap.why for gap in parsed.gaps] == ["can't be read to its end: packed file is cut off"]
     assert waiting(read, ("nccl_trace_rank_2.zst", frame + zlib.compress(pickle.dumps(DUMP)))) == [

@@ -385,6 +385,16 @@ def test_any_number_of_ranks_is_bounded() -> None:
     assert kept.gaps()[0].why.startswith("80 more lines")
 
 
+def test_lines_of_the_start_leave_room_for_the_end() -> None:
+    kept: Kept[int] = Kept(each=2, total=10)
+    for number in range(100):
+        kept.add("nccl.env", number, (), number, labelled=True, around=True)
+    for number in range(100, 110):
+        kept.add("torch.watchdog-timeout", number, (), number, labelled=True)
+    assert kept.items() == [*range(5), *range(100, 105)]
+    assert [gap.source for gap in kept.gaps()] == ["nccl.env", "torch.watchdog-timeout"]
+
+
 def test_world_sizes_that_disagree_are_not_used(read: Read) -> None:
     parsed = read(("a.log", "WORLD_SIZE=16\n"), ("b.log", "world_size: 8\n"))
     assert parsed.world_size is None

@@ -146,6 +146,13 @@ def test_a_traceback_in_docker_json(read: Read) -> None:
     assert fact.time == pytest.approx(1789238653.123456)
 
 
+def test_what_is_shown_of_a_wrapped_line_is_the_line(read: Read) -> None:
+    """JSON's escapes would hide a secret from the redaction."""
+    parsed = read(("rank1.log", docker('ValueError: {"password": "hunter2hunter2"}')))
+    shown = [parsed.facts[0].text, parsed.ranks[0].last_line]
+    assert all(text and text.startswith('ValueError: {"password": ') and "hunter2" not in text for text in shown)
+
+
 def test_what_ray_left_out_is_a_gap(read: Read) -> None:
     parsed = read(("job.log", f"(W pid=7) {RANKED} [repeated 15x across cluster]\n(W pid=8) {RANKED}\n"))
     assert [(gap.source, gap.why) for gap in parsed.gaps] == [
