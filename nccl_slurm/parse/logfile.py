@@ -19,7 +19,7 @@ __all__ = ["Log", "Seen", "Track", "read_log"]
 
 _HEAD_LINES = 100
 _LINE_SHOWN = 400
-#: Of a large file: a rank that has printed nothing in so many lines of its neighbours is not waited for.
+#: Of a large file: who has printed nothing in so many lines at its end does not write to it.
 _FEW = 40
 
 
@@ -141,7 +141,7 @@ class _Reader:
                 self._see(track, prefix, text)
 
     def _last_lines(self, tail: Piece, few: bool) -> None:
-        """Backwards. ``few``: of each rank until its last time, and until `_FEW` lines on end were of ranks known."""
+        """Backwards. ``few``: of each rank until its last time, and only as far as there is more than one rank."""
         timed: dict[int | None, bool] = {}
         known = 0
         for text in last_lines_of(tail):
@@ -155,7 +155,7 @@ class _Reader:
             if not (few and timed.get(prefix.rank)):
                 timed[prefix.rank] = self._see(track, prefix, text) or timed.get(prefix.rank, False)
             known += 1
-            if few and known > _FEW:
+            if few and known > _FEW and len(timed) <= 1 + (None in timed):
                 return
 
     def _exception(self, finding: Finding | None, name: str, message: str) -> Finding | None:

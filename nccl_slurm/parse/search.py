@@ -8,6 +8,7 @@ match and not its line, so that lines of any length cost nothing; what holds the
 from __future__ import annotations
 
 import os
+import re
 import resource
 import sys
 from contextlib import suppress
@@ -21,6 +22,8 @@ __all__ = ["GREP", "Hit", "Program", "Search", "fastest", "grep"]
 BLOCK = 1 << 20
 #: A program holds one line of a file; where a line is larger the blocks take over.
 _MEMORY = 512 << 20
+_CHUNK = 1 << 16
+_TOLD = re.compile(rb"([^\0\n]+)\0(\d{1,18}):(\d{1,18}):[^\n]*\n")
 _GREP = ("/usr/bin/grep", "/bin/grep")
 
 
@@ -115,7 +118,7 @@ class Search:
                 stderr=subprocess.DEVNULL,
                 env={"LC_ALL": "C"},
                 pass_fds=self._descriptors,
-                bufsize=1 << 16,
+                bufsize=0,
             )
         except (OSError, ValueError) as error:
             self.problem = f"{program.path}: {error}"
@@ -140,12 +143,18 @@ class Search:
         if self._child is None or self._child.stdout is None:
             return
         places = {f"/dev/fd/{descriptor}".encode(): index for index, descriptor in enumerate(self._descriptors)}
-        for line in self._child.stdout:
-            path, _, rest = line.partition(b"\0")
-            parts = rest.split(b":", 2)
-            index = places.get(path)
-            if index is not None and len(parts) == 3 and parts[0].isdigit() and parts[1].isdigit():
-                yield index, Hit(int(parts[0]), int(parts[1]))
+        left = b""
+        while True:
+            chunk = os.read(self._child.stdout.fileno(), _CHUNK)
+            if not chunk:
+                return
+            left += chunk
+            cut = left.rfind(b"\n") + 1
+            for path, number, offset in _TOLD.findall(left[:cut]):
+                index = places.get(path)
+                if index is not None:
+                    yield index, Hit(int(number), int(offset))
+            left = left[cut:]
 
     @staticmethod
     def _reap(child: subprocess.Popen[bytes]) -> int:

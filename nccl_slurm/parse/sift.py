@@ -221,10 +221,10 @@ class Sift:
             at = line.raw.find(anchor)
             if at < 0:
                 continue
-            what, found, rest = line.raw[at + len(anchor) :].lstrip(_NUMBER).partition(mark)
+            what, found, rest = line.raw[at + len(anchor) :].partition(mark)
             if not found:
                 continue
-            key = line.raw[:at], what, rest.translate(None, _DIGITS)
+            key = line.raw[:at], what.lstrip(_NUMBER), rest.translate(None, _DIGITS)
             count = self._seen.get(key, 0)
             if count >= THIN:
                 self.thinned[row] = self.thinned.get(row, 0) + 1

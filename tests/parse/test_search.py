@@ -259,6 +259,17 @@ def test_a_progress_bar_of_megabytes_is_one_line(tmp_path: Path) -> None:
         assert text.encode()[facts[0].offset or 0 :].startswith(b"RuntimeError: CUDA")
 
 
+def test_the_last_lines_of_ranks_that_share_a_large_file(tmp_path: Path) -> None:
+    """One went silent a hundred lines before the others."""
+    line = "[1,{}]<stdout>:2026-11-29 10:{:02d}:{:02d} step {}\n"
+    text = "".join(line.format(rank, *divmod(step, 60), step) for step in range(2000) for rank in range(4))
+    text += "".join(line.format(rank, 59, 0, 3540) for rank in (0, 1, 3) * 60)
+    expected = whole(tmp_path, text)
+    assert [rank.last_line for rank in expected.ranks][2] == line.format(2, 33, 19, 1999).rstrip()
+    for program in programs():
+        assert read(tmp_path, text, program).ranks == expected.ranks
+
+
 def test_the_last_collectives_and_no_others(tmp_path: Path) -> None:
     start = "n1:8:9 [2] NCCL INFO AllReduce: opCount {:x} sendbuff 0x1 recvbuff 0x2 count 4 datatype 7 op 0 root 0 "
     line = start + "comm 0x5 [nranks=8] stream 0x5\n"
