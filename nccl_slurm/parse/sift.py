@@ -39,6 +39,7 @@ _SPECIAL = re.compile(
     rb"(?m)^(?:<\d{1,3}>|kern {0,4}:\w{1,8} {0,8}: )?\[ {0,12}\+?\d{1,10}\.\d{6}\]"
     rb"|^\[[A-Z][a-z]{2} ?\d{1,2} \d\d:\d\d\] |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] "
     rb"| kernel: |\"(?:_TRANSPORT|SYSLOG_IDENTIFIER)\" ?: ?\"kernel\"|^Job summary\r?$|^Communicators\.\.\."
+    rb"|^#\d{1,6}-\d{1,6} \([0-9a-f]{8,16}\) "
 )
 
 

@@ -237,6 +237,19 @@ def test_lines_at_the_ends_of_a_large_file(tmp_path: Path) -> None:
         assert read(tmp_path, text, program).facts == expected.facts
 
 
+@pytest.mark.parametrize("line", LINES)
+def test_a_small_file_is_searched_as_a_large_one(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ROWS.find(strip(line).text)
+    if line.startswith(QUOTED) or (found is not None and found[0].where == "own"):
+        return
+    text = f"start\n\n{line}\nend\n"
+    expected = whole(tmp_path, text)
+    monkeypatch.setattr("nccl_slurm.parse.folder.WHOLE", 0)
+    parsed = read(tmp_path, text, NONE)
+    assert (parsed.facts, parsed.ranks, gaps(parsed)) == (expected.facts, expected.ranks, gaps(expected))
+    assert (parsed.world_size, parsed.lines_unknown) == (expected.world_size, expected.lines_unknown)
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_failure_table_and_a_traceback_in_the_middle(end: str, tmp_path: Path) -> None:
     from tests.parse.test_folder import TABLE, TRACEBACK
@@ -380,6 +393,16 @@ def test_a_large_answer_of_ras_in_json_is_no_log(tmp_path: Path) -> None:
     assert "nccl.ras-mismatch" in {fact.kind for fact in expected.facts}
     for program in programs():
         assert read(tmp_path, raw, program).facts == expected.facts
+
+
+def test_a_large_answer_of_ras_is_read_whole(tmp_path: Path) -> None:
+    part = "#0-{} (fa93daea854b{:04x}) MISMATCH\n  Communicator ranks have different AllGather operation counts\n"
+    ranks = "  Rank 12 has launched up to operation 639 -- GPU 4 managed by process 3230 on node 10.0.0.9\n"
+    text = "".join(part.format(number, number) + ranks for number in range(1000))
+    assert len(text) > sift.WHOLE
+    for program in programs():
+        assert read(tmp_path, text, program).facts == whole(tmp_path, text).facts
+        assert len(read(tmp_path, text, program).facts) >= 1000
 
 
 KERNEL = [
