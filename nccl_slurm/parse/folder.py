@@ -381,7 +381,7 @@ class _Reading:
         if rank is None and (fact.producer not in _NOT_OF_A_RANK or fact.kind == "elastic.error-file"):
             rank = owners.rank.get(fact.file or "")
         host = short_host(fact.host, file_host) or file_host or table.host(rank)
-        return replace(fact, rank=rank, host=host)
+        return fact if (rank, host) == (fact.rank, fact.host) else replace(fact, rank=rank, host=host)
 
     def _dump_facts(self, table: Table, owners: Owners) -> list[Fact]:
         facts = []
