@@ -277,7 +277,7 @@ def action_of_signal(code: int | None) -> str | None:
 def _by_exit(scene: Scene, rank: int, code: int) -> Death:
     facts = _exit_facts(scene, rank)
     first, uncertainty = _when(facts)
-    nameless = any(fact.rank is None and fact.kind.startswith("exception") for fact in scene.facts)
+    nameless = any(fact.rank is None and fact.kind == reading.EXCEPTION for fact in scene.facts)
     why = f"exit code {code}, {'and an exception that names no rank' if nameless else 'without a word why'}"
     return Death(rank, "rank-exception", why, facts, first, uncertainty, code != 1, late=True, weak=True)
 

@@ -23,6 +23,8 @@ __all__ = [
     "waited_since",
 ]
 
+#: A traceback's last line.
+EXCEPTION = "python.exception"
 #: A rank says that it itself waited in a collective until its timeout.
 WAITS = frozenset({"torch.watchdog-timeout", "torch.dump-signal-local", "gloo.timeout"})
 #: Prints for any error that the watchdog saw; only this wording speaks of a timeout.

@@ -364,6 +364,14 @@ def test_a_bare_exit_code_proves_nothing() -> None:
     assert culprits(attribute(evidence([exception(None, line=5), unheard, *TASKS]))) == []
 
 
+def test_a_word_that_names_no_rank_is_told_of() -> None:
+    """srun's line overtakes the task's standard error: the traceback below it has no rank."""
+    failed = task_exit("n1", "0", "Exited with exit code 1", 10, exitcode=1)
+    assert "without a word why" in attribute(evidence([failed])).summary
+    told = attribute(evidence([failed, exception(None, line=12)])).summary
+    assert "and an exception that names no rank" in told and "without a word" not in told
+
+
 def test_a_task_killed_after_the_step_began_to_end_is_no_lead() -> None:
     facts = [
         exception(None, line=5),
