@@ -151,8 +151,9 @@ class Conclusions:
         return [*well, *quiet, *zip(bad, self._read_bad(bad), strict=True)]
 
     def _switched_off(self, run: RunRow) -> bool:
-        gaps = (gap for row in self.store.records(*key_of(run)) for gap in row.record["gaps"])
-        return not _went_well(run) and any(gap["why"] == CAPTURE_OFF for gap in gaps)
+        if _went_well(run):  # nothing of it is read: its records can wait
+            return False
+        return any(gap["why"] == CAPTURE_OFF for row in self.store.records(*key_of(run)) for gap in row.record["gaps"])
 
     def _read_bad(self, runs: Sequence[RunRow]) -> Sequence[Parsed | None]:
         if not runs or runs[0].uid is None:
