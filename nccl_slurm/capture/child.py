@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from typing import Callable
 
 from nccl_slurm.capture.command import Output, read_pipe
@@ -71,9 +72,16 @@ def _ended(pid: int, until: float) -> int | None:
     """Wait status of a child; killed at ``until`` on the monotonic clock. None where it can't even be killed."""
     status = _wait(pid, until)
     if status is None:
-        os.kill(pid, signal.SIGKILL)
+        _kill(pid)
         status = _wait(pid, time.monotonic() + 2.0)
     return status
+
+
+def _kill(pid: int) -> None:
+    """With what it has started: it leads a group of processes as soon as it runs, and is not waited for yet."""
+    for kill in (os.killpg, os.kill):
+        with suppress(OSError):
+            kill(pid, signal.SIGKILL)
 
 
 def _wait(pid: int, until: float) -> int | None:

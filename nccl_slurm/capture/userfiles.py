@@ -146,6 +146,9 @@ class _Capped(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def fileno(self) -> int:
+        return int(self._raw.fileno())
+
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer)[: self._left]
         size = self._raw.readinto(view) or 0 if len(view) else 0

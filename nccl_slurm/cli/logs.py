@@ -16,6 +16,7 @@ from nccl_slurm.errors import InputError
 from nccl_slurm.model import Evidence, Gap, numbered
 from nccl_slurm.parse.folder import Source, read_sources, walk
 from nccl_slurm.parse.patterns import load_rows
+from nccl_slurm.parse.search import fastest
 from nccl_slurm.recommend.ladder import recommend
 from nccl_slurm.report.build import build
 
@@ -29,7 +30,7 @@ PROGRESS_BYTES = 100 * 1024 * 1024
 def report_of_logs(path: str) -> dict[str, Any]:
     """Raises InputError where there is nothing to read."""
     sources, skipped = _sources(path)
-    parsed = _with_progress(sources, lambda read: read_sources(read, load_rows(), now=time.time()))
+    parsed = _with_progress(sources, lambda read: read_sources(read, load_rows(), now=time.time(), program=fastest()))
     evidence = Evidence(
         facts=numbered(parsed.facts),
         ranks=parsed.ranks,
@@ -72,29 +73,24 @@ def _with_progress(sources: list[Source], read: Callable[[Iterable[Source]], Any
 
 def _counted(sources: Iterable[Source], update: Callable[[int], None]) -> Iterator[Source]:
     for source in sources:
-        yield source._replace(open=partial(_open_counted, source.open, update))
+        yield source._replace(open=partial(_open_counted, source, update))
 
 
-def _open_counted(opened: Callable[[], BinaryIO], update: Callable[[int], None]) -> BinaryIO:
-    return cast(BinaryIO, _Counted(opened(), update))
+def _open_counted(source: Source, update: Callable[[int], None]) -> BinaryIO:
+    return cast(BinaryIO, _Counted(source.open(), source.size, update))
 
 
 class _Counted:
-    """A file that tells how much of it was read."""
+    """A file that tells that it was read: a program may do that, so only its end is known."""
 
-    def __init__(self, file: BinaryIO, update: Callable[[int], None]) -> None:
+    def __init__(self, file: BinaryIO, size: int, update: Callable[[int], None]) -> None:
         self._file = file
+        self._size = size
         self._update = update
 
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read(size)
-        self._update(len(data))
-        return data
-
-    def __enter__(self) -> _Counted:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        self._update(self._size)
+        self._size = 0
         self._file.close()
 
     def __getattr__(self, name: str) -> Any:

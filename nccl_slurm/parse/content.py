@@ -13,7 +13,7 @@ import re
 import zlib
 from typing import Any, BinaryIO, Callable, Iterator
 
-__all__ = ["Recoded", "binary", "head", "packed", "recoded", "unpacked"]
+__all__ = ["Recoded", "binary", "head", "packed", "plain", "recoded", "unpacked"]
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _LZMA_MEMORY = 256 << 20
@@ -174,6 +174,11 @@ def _unzstd(raw: Iterator[bytes]) -> Iterator[bytes]:
             data = next(raw, b"")
     if not codec.eof:
         raise ValueError("packed file is cut off")
+
+
+def plain(first: bytes) -> bool:
+    """Whether bytes of the file are bytes of its text (ASCII at least)."""
+    return not packed(first) and _utf16(first) is None
 
 
 def _utf16(first: bytes) -> str | None:

@@ -2,53 +2,77 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Any, BinaryIO, Hashable, Iterable, cast
+from itertools import islice
+from typing import Any, BinaryIO, Callable, Hashable, Iterable, Iterator, NamedTuple, cast
 
 from nccl_slurm.model import Fact, Gap, Parsed
 from nccl_slurm.parse import content, elastic, flight_recorder, names, ras, task, torch
 from nccl_slurm.parse.finding import find
-from nccl_slurm.parse.logfile import Log, Seen, read_log
+from nccl_slurm.parse.logfile import Lines, Log, Seen, read_log
 from nccl_slurm.parse.nccl import Communicators, Member
 from nccl_slurm.parse.patterns import Rows
 from nccl_slurm.parse.prefix import MAX_RANK
 from nccl_slurm.parse.ranks import RANKS_LIMIT, Owners, Table, short_host
 from nccl_slurm.parse.redact import redacted_fact, redacted_rank
 from nccl_slurm.parse.repeat import Kept
+from nccl_slurm.parse.scan import Scan
+from nccl_slurm.parse.search import Program, Search, grep
 from nccl_slurm.parse.settle import settle
+from nccl_slurm.parse.sift import WHOLE, Sift, is_special
 from nccl_slurm.parse.source import Source, walk
 
 __all__ = ["Source", "read_sources", "walk"]
 
 _FIRST = 4096
+#: Files that are open at a time and are searched by one process: starting one costs as much as searching megabytes.
+_TOGETHER = 64
 _JSON_LIMIT = 1 << 20
 #: A file that was emptied while its writer kept its place starts with a hole.
 _HOLE = b"\x00" * 16
 _FAILURES_LIMIT = 100_000
 _FOLDED_FILES = 1000
-_UNBOUNDED = 1 << 62
 #: Lines of these are not of the rank whose file they stand in.
 _NOT_OF_A_RANK = ("slurm", "kernel", "elastic")
 #: What these print as context is of the start: versions, settings, paths.
 _AROUND = ("nccl", "ofi", "framework")
 
 
-def read_sources(sources: Iterable[Source], rows: Rows, *, now: float | None = None) -> Parsed:
-    """Reads each source once. ``now`` dates stamps without a year where a file has no time. Never raises."""
-    reading = _Reading(rows, time.time() if now is None else now)
-    for source in sources:
-        try:
-            reading.read(source)
-        except Exception as error:  # nothing in a job's file may end a report
-            reading.gaps.append(Gap(source.name, f"can't be read: {error or type(error).__name__}"[:300]))
-    return reading.parsed()
+def read_sources(
+    sources: Iterable[Source], rows: Rows, *, now: float | None = None, program: Program | None = None
+) -> Parsed:
+    """Reads each source once. ``now`` dates stamps without a year where a file has no time. Never raises.
+
+    ``program`` searches large files; None is GNU grep where it is, else Python. The answer is the same by any.
+    """
+    reading = _Reading(rows, time.time() if now is None else now, program or grep())
+    left = iter(sources)
+    while True:
+        together = list(islice(left, _TOGETHER))
+        if not together:
+            return reading.parsed()
+        reading.read(together)
+
+
+_Read = Callable[[Source, BinaryIO, bytes], None]
+
+
+class _Opened(NamedTuple):
+    source: Source
+    file: BinaryIO
+    first: bytes
+    read: _Read
+    searched: bool  # a large plain log: a program looks where its lines of interest are
 
 
 class _Reading:
-    def __init__(self, rows: Rows, now: float) -> None:
+    def __init__(self, rows: Rows, now: float, program: Program | None) -> None:
         self.gaps: list[Gap] = []
-        self._rows, self._now = rows, now
+        self._rows, self._now, self._program = rows, now, program
         self._kept: Kept[Seen] = Kept()
         self._logs: list[Log] = []
         self._files: list[str] = []
@@ -64,22 +88,62 @@ class _Reading:
 
     # ---- reading
 
-    def read(self, source: Source) -> None:
-        self._files.append(source.name)
-        name = names.read(source.name)
-        with source.open() as file:
+    def read(self, sources: Iterable[Source]) -> None:
+        """In their order, all open at a time."""
+        opened: list[_Opened] = []
+        try:
+            for source in sources:
+                self._files.append(source.name)
+                with self._gap(source):
+                    opened.append(self._open(source))
+            self._read_all(opened)
+        finally:
+            for one in opened:
+                one.file.close()
+
+    def _read_all(self, opened: list[_Opened]) -> None:
+        large = [one for one in opened if one.searched]
+        files, sizes = [one.file for one in large], [one.source.size for one in large]
+        with closing(Search(files, sizes, self._rows.literals, self._program)) as search:
+            index = -1
+            for one in opened:
+                index += one.searched
+                with self._gap(one.source):
+                    self._read(one, search, index)
+                one.file.close()
+            if search.problem is not None:
+                self.gaps.append(Gap("search", f"{search.problem}; large files were searched without it"))
+
+    @contextmanager
+    def _gap(self, source: Source) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # nothing in a job's file may end a report
+            self.gaps.append(Gap(source.name, f"can't be read: {error or type(error).__name__}"[:300]))
+
+    def _open(self, source: Source) -> _Opened:
+        file = source.open()
+        try:
             first = file.read(min(_FIRST, max(source.size, 0)))
-            start = content.head(first)
-            if self._is_dump(source, first, start):
-                self._dump(source, file, first)
-            elif ras.looks_like(start) and source.size <= ras.SIZE_LIMIT:
-                self._ras(source, file, first)
-            elif content.binary(start) is not None:
-                self.gaps.append(Gap(source.name, f"{content.binary(start)}, no log; not read"))
-            elif name.procid is not None and source.size <= task.SIZE_LIMIT:
-                self._task(source, first)
-            elif not (source.name.endswith("error.json") and self._error_file(source, file, first)):
-                self._log(source, file, first)
+            read = self._reader(source, first)
+            return _Opened(source, file, first, read, read == self._log and _is_searched(source, file, first))
+        except BaseException:
+            file.close()
+            raise
+
+    def _reader(self, source: Source, first: bytes) -> _Read:
+        start = content.head(first)
+        if self._is_dump(source, first, start):
+            return self._dump
+        if ras.looks_like(start) and source.size <= ras.SIZE_LIMIT:
+            return self._ras
+        if content.binary(start) is not None:
+            return self._binary
+        if names.read(source.name).procid is not None and source.size <= task.SIZE_LIMIT:
+            return self._task
+        if source.name.endswith("error.json") and source.size <= _JSON_LIMIT:
+            return self._error_file
+        return self._log
 
     def _is_dump(self, source: Source, first: bytes, start: bytes) -> bool:
         """``start``: as ``first``, unpacked; of some packed files it is empty and the name must do."""
@@ -87,19 +151,36 @@ class _Reading:
             return True
         return names.is_dump(source.name) and (not source.size or (content.packed(first) and not start))
 
+    def _read(self, one: _Opened, search: Search, index: int) -> None:
+        if one.searched:
+            read = search.reader(index)
+            self._lines(one.source, one.first, Sift(read, one.source.size, search.of(index), self._rows))
+        else:
+            one.read(one.source, one.file, one.first)
+
+    def _binary(self, source: Source, file: BinaryIO, first: bytes) -> None:
+        self.gaps.append(Gap(source.name, f"{content.binary(content.head(first))}, no log; not read"))
+
     def _log(self, source: Source, file: BinaryIO, first: bytes) -> None:
-        past = 0 < source.mtime < self._now
+        """Whole."""
+        text = content.recoded(file, first, source.size)
+        if text is None:
+            lines = Scan(file, self._rows, first=first, size=source.size)
+        else:
+            lines = Scan(cast(BinaryIO, text), self._rows)
+        self._lines(source, first, lines)
+
+    def _lines(self, source: Source, first: bytes, lines: Lines) -> None:
         if len(first) >= len(_HOLE) and first.startswith(_HOLE):
             self.gaps.append(
                 Gap(source.name, "starts with zero bytes: what stood there was cut off while it was written")
             )
-        text, size = content.recoded(file, first, source.size), source.size
-        if text is not None:
-            file, first, size = cast(BinaryIO, text), b"", _UNBOUNDED
-        now = source.mtime if past else self._now
-        log = read_log(source._replace(size=size), file, first, self._rows, now, self._sink)
+        past = 0 < source.mtime < self._now
+        log = read_log(source, lines, self._rows, source.mtime if past else self._now, self._sink)
         self._logs.append(log)
         self._bytes += log.bytes
+        for kind, count in log.thinned.items():
+            self._kept.leave_out(kind, count)
         if log.problem is not None:
             self.gaps.append(Gap(source.name, log.problem))
 
@@ -127,21 +208,18 @@ class _Reading:
         for fact in ras.facts(raw, source.name, source.trust, self._now):
             self._sink(Seen(fact, None, tuple(fact.data.get(key) for key in ("comm_hash", "op", "group_rank"))))
 
-    def _task(self, source: Source, first: bytes) -> None:
+    def _task(self, source: Source, file: BinaryIO, first: bytes) -> None:
         self._bytes += len(first)
         fact = task.fact(source, first)
         self._sink(Seen(fact, None, (source.name,)))
 
-    def _error_file(self, source: Source, file: BinaryIO, first: bytes) -> bool:
-        """False: not one; ``file`` then still stands after ``first``."""
-        if source.size > _JSON_LIMIT:
-            return False
+    def _error_file(self, source: Source, file: BinaryIO, first: bytes) -> None:
         raw = first + file.read(max(0, source.size - len(first)))
         self._bytes += len(raw)
         error = elastic.error_file(raw)
         if error is None:
             self.gaps.append(Gap(source.name, "no error.json of torchelastic"))
-            return True
+            return
         known = find(error.message.partition("\n")[0], self._rows)
         data = {**error.data, **({} if known is None else {**known.data, "kind": known.kind})}
         if error.time is not None:
@@ -162,7 +240,6 @@ class _Reading:
         )
         self._sink(Seen(fact, None, ()))
         self._logs.append(Log(source))
-        return True
 
     def _sink(self, seen: Seen) -> None:
         fact, attempt = seen.fact, names.read(seen.fact.file or "").attempt
@@ -304,7 +381,7 @@ class _Reading:
         if rank is None and (fact.producer not in _NOT_OF_A_RANK or fact.kind == "elastic.error-file"):
             rank = owners.rank.get(fact.file or "")
         host = short_host(fact.host, file_host) or file_host or table.host(rank)
-        return replace(fact, rank=rank, host=host)
+        return fact if (rank, host) == (fact.rank, fact.host) else replace(fact, rank=rank, host=host)
 
     def _dump_facts(self, table: Table, owners: Owners) -> list[Fact]:
         facts = []
@@ -318,6 +395,17 @@ class _Reading:
             for group in dump.groups:
                 facts.extend(_group_facts(source, group, rank, source.host or table.host(rank)))
         return facts
+
+
+def _is_searched(source: Source, file: BinaryIO, first: bytes) -> bool:
+    """What the literals can't see in is read whole: packed text and UTF-16. A container log's envelope hides none of
+    them, for none has a character that JSON escapes."""
+    if source.size <= WHOLE or not content.plain(first) or is_special(first):
+        return False
+    try:
+        return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except (OSError, AttributeError, ValueError):  # bytes in memory have no descriptor
+        return False
 
 
 def _by_pid(pid: Any, members: dict[tuple[str, int], Member]) -> int | None:

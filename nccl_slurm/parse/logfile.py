@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, BinaryIO, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, Union
 
 from nccl_slurm.model import Fact
 from nccl_slurm.parse import elastic, stamp
@@ -10,7 +10,8 @@ from nccl_slurm.parse.finding import Finding, find, host_name
 from nccl_slurm.parse.kernel import TEXT_LIMIT, Pending
 from nccl_slurm.parse.patterns import Rows
 from nccl_slurm.parse.prefix import Prefix, strip
-from nccl_slurm.parse.scan import Candidate, Scan, lines_of
+from nccl_slurm.parse.scan import Candidate, Piece, Scan, last_lines_of, lines_of
+from nccl_slurm.parse.sift import Sift
 from nccl_slurm.parse.source import Source
 from nccl_slurm.parse.traceback import Tracebacks
 
@@ -18,6 +19,8 @@ __all__ = ["Log", "Seen", "Track", "read_log"]
 
 _HEAD_LINES = 100
 _LINE_SHOWN = 400
+#: Of a large file: who has printed nothing in so many lines at its end does not write to it.
+_FEW = 40
 
 
 class Seen(NamedTuple):
@@ -63,6 +66,7 @@ class Log:
         self.kernel = False
         self.bytes = 0
         self.unknown = 0
+        self.thinned: dict[str, int] = {}  # kind → lines that are like many others and were not read
         self.problem: str | None = None
 
     @property
@@ -70,13 +74,15 @@ class Log:
         return [rank for rank in self.tracks if rank is not None]
 
 
-def read_log(source: Source, file: BinaryIO, first: bytes, rows: Rows, now: float, sink: Callable[[Seen], None]) -> Log:
-    """Reads ``file`` (its ``first`` bytes are read already); gives each fact to ``sink``. Never raises for content."""
+Lines = Union[Scan, Sift]
+
+
+def read_log(source: Source, lines: Lines, rows: Rows, now: float, sink: Callable[[Seen], None]) -> Log:
+    """Gives each fact in the candidates of ``lines`` to ``sink``. Never raises for content."""
     reader = _Reader(source, rows, now, sink)
-    scan = Scan(file, rows, first=first, size=source.size)
-    for candidate in scan:
+    for candidate in lines:
         reader.line(candidate)
-    reader.end(scan)
+    reader.end(lines)
     return reader.log
 
 
@@ -116,20 +122,41 @@ class _Reader:
         if joined is not None and joined.kind != "python.traceback":
             self._emit(joined, prefix, candidate)
 
-    def end(self, scan: Scan) -> None:
+    def end(self, scan: Lines) -> None:
         for block in self._table.rest():
             self._block(block)
         self.log.bytes, self.log.problem = scan.bytes, scan.problem
-        self.log.unknown = max(0, scan.lines - self._known)
-        for _, text in lines_of(scan.head)[:_HEAD_LINES]:
-            self._see(strip(text), text)
-        for offset, text in lines_of(scan.tail):
-            if 0 < offset == scan.tail.offset:
-                continue  # cut: its label may be missing
+        self.log.thinned = {self._rows.rows[row].id: count for row, count in scan.thinned.items()}
+        self.log.unknown = max(0, scan.lines - self._known - sum(scan.thinned.values()))
+        few = isinstance(scan, Sift)
+        self._first_lines(scan.head, few)
+        self._last_lines(scan.tail, few)
+
+    def _first_lines(self, head: Piece, few: bool) -> None:
+        """``few``: of each rank until its first time."""
+        for text in lines_of(head, _FEW if few else _HEAD_LINES):
             prefix = strip(text)
-            track = self._see(prefix, text)
-            if track is not None:
+            track = self._track(prefix)
+            if track is not None and not (few and track.first is not None):
+                self._see(track, prefix, text)
+
+    def _last_lines(self, tail: Piece, few: bool) -> None:
+        """Backwards. ``few``: of each rank until its last time, and only as far as there is more than one rank."""
+        timed: dict[int | None, bool] = {}
+        known = 0
+        for text in last_lines_of(tail):
+            prefix = strip(text)
+            track = self._track(prefix)
+            if track is None:
+                continue
+            if prefix.rank not in timed:
                 track.last_line = _shown(prefix, text)[:_LINE_SHOWN]
+                known = 0
+            if not (few and timed.get(prefix.rank)):
+                timed[prefix.rank] = self._see(track, prefix, text) or timed.get(prefix.rank, False)
+            known += 1
+            if few and known > _FEW and len(timed) <= 1 + (None in timed):
+                return
 
     def _exception(self, finding: Finding | None, name: str, message: str) -> Finding | None:
         """The last line of a traceback is a fact even if no row knows its text."""
@@ -141,14 +168,17 @@ class _Reader:
         data = {"type": name, "message": message[:400]}
         return Finding("python.exception", "python", "cause", "rank-exception", data)
 
-    def _see(self, prefix: Prefix, text: str) -> Track | None:
-        if not prefix.text.strip():
-            return None
-        track = self.log.tracks.setdefault(prefix.rank, Track())
+    def _track(self, prefix: Prefix) -> Track | None:
+        """None for a line without text."""
+        return self.log.tracks.setdefault(prefix.rank, Track()) if prefix.text.strip() else None
+
+    def _see(self, track: Track, prefix: Prefix, text: str) -> bool:
+        """Whether the line has a time."""
         at = self._time(prefix, text)
-        if at is not None:
-            track.see(at.seconds, at.uncertainty_s)
-        return track
+        if at is None:
+            return False
+        track.see(at.seconds, at.uncertainty_s)
+        return True
 
     def _time(self, prefix: Prefix, text: str) -> stamp.Stamp | None:
         """The line's own stamp before that of a container's log: it is the one that its producer's other lines have."""

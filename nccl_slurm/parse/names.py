@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Iterable, Match, NamedTuple
 
 from nccl_slurm.parse.finding import host_name
@@ -40,6 +41,7 @@ class Name(NamedTuple):
     local_rank: int | None = None
 
 
+@lru_cache(maxsize=256)  # asked for each fact of a file
 def read(name: str) -> Name:
     """``name``: relative path. Local, node and group ranks in it give no rank."""
     base = name.rpartition("/")[2]

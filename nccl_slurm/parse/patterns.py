@@ -17,6 +17,7 @@ from typing import Any, Iterable, Mapping, Pattern, Sequence
 
 from nccl_slurm.errors import ConfigError
 from nccl_slurm.model import ACTIONS, CLASSES
+from nccl_slurm.parse.literals import at_ends, everywhere
 
 __all__ = ["Row", "Rows", "Xid", "compile_rows", "load_rows", "rows_of"]
 
@@ -35,12 +36,14 @@ PRODUCERS = (
     "framework",
 )
 ROLES = ("cause", "consequence", "context", "benign")
+WHERE = ("ends", "own", "everywhere")
 DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
 #: Longest text that a regex sees. Log lines are hostile; this bounds the time of one match.
 MATCH_LIMIT = 4096
 
 _TEXT = ("id", "producer", "role", "versions", "source", "regex", "yes", "no")
-_OPTIONAL = ("class", "distinct", "tail")
+_OPTIONAL = ("class", "distinct", "tail", "where", "thin")
+_PACKAGE = 2  # texts of the package itself; what comes after them is a site's
 _INT = re.compile(r"-?[0-9]{1,18}\Z")
 
 
@@ -49,7 +52,11 @@ class Row:
     """One line form. ``anchor``: every match contains at least one of these literals (the cheap first test).
 
     ``distinct`` names the data keys that make two facts of one kind different for the cap on repetition. ``tail``:
-    so frequent (a line a collective) that only the last of a block are read.
+    so frequent (a line a collective) that only the last of a block are read. ``where`` says how large files are read
+    for it: ``ends`` (looked for near both), ``own`` (not, but its lines stand in files that are read whole),
+    ``everywhere`` (each anchor is searched for; a site's rows are so); None: the literals are in its lines.
+    ``thin``: of a large file's lines that are alike but for the number behind the anchor, and for digits after this
+    text, the first two are read.
     """
 
     id: str
@@ -64,6 +71,8 @@ class Row:
     no: str = ""
     distinct: tuple[str, ...] = ()
     tail: bool = False
+    where: str | None = None
+    thin: str | None = None
 
     def data(self, text: str) -> dict[str, Any] | None:
         """What the row extracts from ``text``, or None if it does not match. Digits become int, ``_hex`` keys too.
@@ -99,6 +108,11 @@ class Rows:
     hash: str
     anchors: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict)  # literal → row numbers
     tails: frozenset[bytes] = frozenset()  # anchors that only ``tail`` rows use
+    literals: tuple[bytes, ...] = ()  # what is searched for in large files
+    ends: tuple[bytes, ...] = ()  # what is searched for near the ends of large files besides
+    thin: Mapping[bytes, tuple[bytes, int]] = field(
+        default_factory=dict
+    )  # anchor → where digits begin to not count, row
 
     def match(self, text: str, numbers: Iterable[int]) -> tuple[Row, dict[str, Any]] | None:
         for number in numbers:
@@ -137,10 +151,10 @@ def compile_rows(toml: str, extra: Sequence[str] = ()) -> str:
     """
     rows: dict[str, dict[str, Any]] = {}
     xids: dict[str, dict[str, Any]] = {}
-    for text in (_read(os.path.join(DATA, "xid.toml")), toml, *extra):
+    for number, text in enumerate((_read(os.path.join(DATA, "xid.toml")), toml, *extra)):
         table = _parse(text)
         for row in _tables(table, "row"):
-            rows[str(row.get("id"))] = row
+            rows[str(row.get("id"))] = row if number < _PACKAGE else {"where": "everywhere", **row}
         for xid in _tables(table, "xid"):
             xids[str(xid.get("code"))] = xid
     for row in rows.values():
@@ -196,7 +210,25 @@ def _rows(text: str, where: str) -> Rows:
         raise ConfigError(f"{where}: not JSON: {error}") from None
     anchors = _anchors(rows)
     tails = frozenset(key for key, numbers in anchors.items() if all(rows[number].tail for number in numbers))
-    return Rows(rows, xids, hashlib.sha256(text.encode()).hexdigest(), anchors, tails)
+    return Rows(
+        rows,
+        xids,
+        hashlib.sha256(text.encode()).hexdigest(),
+        anchors,
+        tails,
+        literals=everywhere(
+            (None if row.where else row.yes, row.anchor)
+            for row in rows
+            if row.where in (None, "everywhere") and not row.tail
+        ),
+        ends=at_ends(anchor for row in rows if row.where == "ends" for anchor in row.anchor),
+        thin={
+            anchor.encode(): (row.thin.encode(), number)
+            for number, row in enumerate(rows)
+            if row.thin
+            for anchor in row.anchor
+        },
+    )
 
 
 def _anchors(rows: Sequence[Row]) -> dict[bytes, tuple[int, ...]]:
@@ -219,6 +251,11 @@ def _row(value: Mapping[str, Any]) -> Row:
     if hint is not None:
         _one_of(hint, CLASSES, f"pattern row {name!r}: class")
     anchor, distinct = _strings(value.get("anchor")), _strings(value.get("distinct", []))
+    where, thin = value.get("where"), value.get("thin")
+    if where is not None:
+        _one_of(where, WHERE, f"pattern row {name!r}: where")
+    if thin is not None and (not isinstance(thin, str) or not thin):
+        raise ConfigError(f"pattern row {name!r}: thin must be a string that is not empty")
     if not anchor or distinct is None or min(len(one) for one in anchor) < 4:
         raise ConfigError(f"pattern row {name!r}: anchor must be a string or strings of at least 4 characters")
     try:
@@ -226,7 +263,8 @@ def _row(value: Mapping[str, Any]) -> Row:
     except re.error as error:
         raise ConfigError(f"pattern row {name!r}: regex: {error}") from None
     text = {key: value[key] for key in ("id", "producer", "role", "versions", "source", "yes", "no")}
-    return Row(regex=regex, anchor=anchor, hint=hint, distinct=distinct, tail=bool(value.get("tail")), **text)
+    flags: dict[str, Any] = {"tail": bool(value.get("tail")), "where": where, "thin": thin}
+    return Row(regex=regex, anchor=anchor, hint=hint, distinct=distinct, **flags, **text)
 
 
 def _xid(value: Mapping[str, Any]) -> Xid:

@@ -73,6 +73,10 @@ _LABELS = (
 )
 
 
+#: Whether any label is there: one match instead of one a label.
+_ANY = re.compile("|".join(re.sub(r"\(\?P<\w+>", "(?:", label.pattern) for label in _LABELS))
+
+
 class Prefix(NamedTuple):
     """``text`` is what is left. ``label`` tells streams of one file apart (to put multi-line messages together).
 
@@ -104,7 +108,7 @@ def strip(line: str) -> Prefix:
     if envelope is not None and envelope.host is not None:
         found["host"] = envelope.host
     text = _labels(_unfolded(text, found), found)
-    if "rank" not in found:
+    if "rank" not in found and "[rank" in text:
         glued = _RANK.search(text[:400])
         if glued is not None:
             found["rank"] = glued.group("rank")
@@ -139,14 +143,14 @@ def _unfolded(text: str, found: dict[str, str]) -> str:
 def _labels(text: str, found: dict[str, str]) -> str:
     """``text`` without its labels, at most eight; the innermost label of a kind wins."""
     for _ in range(8):
+        if _ANY.match(text) is None:
+            break
         for label in _LABELS:
             match = label.match(text)
             if match is not None:
                 found.update((name, value) for name, value in match.groupdict().items() if value is not None)
                 text = text[match.end() :]
                 break
-        else:
-            break
     _template(found)
     return text
 

@@ -47,6 +47,10 @@ class Kept(Generic[T]):
             self._runs[key] = _Run(half)
         self._keep(self._runs[key], half, item)
 
+    def leave_out(self, kind: str, count: int) -> None:
+        """Lines of ``kind`` that nobody has read: they are counted only."""
+        self._refused[kind] = self._refused.get(kind, 0) + count
+
     def items(self) -> list[T]:
         found = [one for run in self._runs.values() for one in (*run.first, *run.last)]
         return [item for _, item in sorted(found, key=lambda one: one[0])]

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Callable, Iterator, NamedTuple
 
 from nccl_slurm.parse.patterns import Rows
 
-__all__ = ["Candidate", "Piece", "Scan", "lines_of"]
+__all__ = ["Candidate", "Piece", "Scan", "last_lines_of", "lines_of", "text_of"]
 
 BLOCK = 1 << 20
 #: A line longer than this is shown from shortly before its first hit on.
@@ -58,6 +58,7 @@ class Scan:
         self.head = Piece(0, b"")
         self.tail = Piece(0, b"")
         self.problem: str | None = None
+        self.thinned: dict[int, int] = {}  # as of `sift.Sift`: nothing is left out here
         self._rows = rows
         self._chunks = _chunks(file, first, size)
         self._follow = 0
@@ -95,7 +96,7 @@ class Scan:
             if end - start > LINE_LIMIT:
                 start = max(start, hit - LINE_LIMIT // 8)
                 end = min(end, start + LINE_LIMIT)
-            yield Candidate(number, offset + start, _text(block[start:end]), tuple(sorted(rows)))
+            yield Candidate(number, offset + start, text_of(block[start:end]), tuple(sorted(rows)))
         self.lines += block.count(b"\n")
 
     def _hits(self, block: bytes) -> dict[int, tuple[int, int, set[int]]]:
@@ -114,16 +115,24 @@ class Scan:
         return found
 
 
-def lines_of(piece: Piece) -> list[tuple[int, str]]:
-    """(offset, text) of the lines in a head or tail; a tail's first line may be cut."""
-    found, at = [], piece.offset
-    for raw in piece.raw.replace(b"\r", b"\n").split(b"\n"):
-        found.append((at, _text(raw[:LINE_LIMIT])))
-        at += len(raw) + 1
-    return found
+def lines_of(piece: Piece, count: int) -> list[str]:
+    """The first ``count`` lines of a head."""
+    lines = piece.raw.replace(b"\r", b"\n").split(b"\n", count)
+    return [text_of(raw[:LINE_LIMIT]) for raw in lines[:count]]
 
 
-def _text(raw: bytes) -> str:
+def last_lines_of(piece: Piece) -> Iterator[str]:
+    """The lines of a tail, the last one first; without its first line if that may be cut."""
+    text = piece.raw.replace(b"\r", b"\n")
+    end = len(text)
+    while end >= 0:
+        start = text.rfind(b"\n", 0, end) + 1
+        if start > 0 or piece.offset == 0:
+            yield text_of(text[start : min(end, start + LINE_LIMIT)])
+        end = start - 1
+
+
+def text_of(raw: bytes) -> str:
     return raw.decode("utf-8", "replace").replace("\x00", "\ufffd")
 
 

@@ -61,6 +61,19 @@ def test_reads_a_users_private_folder(home: Path) -> None:
 
 
 @as_root
+def test_a_large_log_is_searched_with_the_users_rights(home: Path) -> None:
+    """By grep where it is: without it there is a gap named ``search``."""
+    log = home / "user" / "rank_1.log"
+    log.write_text("step 1 loss 2.3\n" * 50_000 + "ValueError: x\n" + "step 2 loss 2.3\n" * 50_000)
+    os.chown(log, OTHER, OTHER)
+    log.chmod(0o400)
+    answer = read_user(home / "user")
+    assert [(fact["kind"], fact["line"]) for fact in answer["facts"]][-1] == ("python.exception", 50_001)
+    assert answer["gaps"] == []
+    assert answer["bytes_read"] == 55 + log.stat().st_size
+
+
+@as_root
 def test_a_star_stands_for_ranks_and_is_looked_up_with_the_users_rights(home: Path) -> None:
     closed = home / "closed"
     closed.mkdir(mode=0o700)
