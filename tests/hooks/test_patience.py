@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from tests.hooks.site import HOOKS, PROLOG, USER, Site
 
 #: Above the hooks' ten seconds, far below the thirty that `Site.run` waits.
 LIMIT_S = 20.0
+#: What a hook waits for a capture.conf that does not answer.
+PATIENCE_S = 5.0
 
 
 def prolog_before(site: Site, hook: str) -> None:
@@ -27,12 +30,24 @@ def prolog_before(site: Site, hook: str) -> None:
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_capture_conf_that_does_not_answer(site: Site, hook: str) -> None:
-    site.conf.unlink()
-    os.mkfifo(site.conf)
-    site.conf.chmod(0o644)
+    os.mkfifo(site.folder / "hangs")
+    site.conf.write_text(f"read -r x <{site.folder}/hangs\n")
     prolog_before(site, hook)
     done = site.run(hook, PROLOG, limit=LIMIT_S)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_capture_conf_that_becomes_a_fifo_holds_nobody_up(site: Site, hook: str) -> None:
+    """Also where the prolog had found it good: a task has no limit of its own then."""
+    site.run(HOOKS[0], PROLOG)
+    site.conf.unlink()
+    os.mkfifo(site.conf)
+    site.conf.chmod(0o644)
+    begun = time.monotonic()
+    done = site.run(hook, PROLOG, limit=LIMIT_S)
+    assert (done.returncode, done.stdout, site.mark.exists()) == (0, "", False)
+    assert time.monotonic() - begun < PATIENCE_S
 
 
 @pytest.mark.parametrize("hook", HOOKS)
