@@ -1,4 +1,4 @@
-"""One machine's past as data: what the store hands to recommendation and statistics, which ask no store, clock or Slurm.
+"""One machine's past as data: what the store gives to recommendation and statistics, which ask no store, no clock.
 
 A machine is told by its identity (HyperPod instance id, DMI uuid, else node name and generation; never the boot id) and
 shown by its node name. A machine that took over a name starts with no events.
