@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, or_, select, update
 
 from nccl_slurm.history.database import Database, fitting
 from nccl_slurm.history.rows import ACTIVE, AuditRow, RecommendationRow
@@ -54,6 +54,12 @@ class Recommendations(Database):
                 values = fitting(audit, {**asdict(line), "recommendation": number})
                 connection.execute(insert(audit).values(values))
         return True
+
+    def forget_recommendations(self, before: float) -> None:
+        """Closed ones that last changed before then; the audit log stays."""
+        closed = and_(recommendations.c.state.not_in(ACTIVE), recommendations.c.changed < before)
+        with self._writing() as connection:
+            connection.execute(delete(recommendations).where(closed))
 
     def audit_log(self, node: str | None = None, limit: int = 1000) -> tuple[AuditRow, ...]:
         """Newest first."""
