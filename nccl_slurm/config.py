@@ -83,6 +83,11 @@ class Access:
 
 
 @dataclass(frozen=True)
+class Review:
+    expire_days: float = 14.0  # a recommendation that nobody decided by then is no longer believed
+
+
+@dataclass(frozen=True)
 class Rules:
     folder: str = "/etc/nccl-slurm/rules.d"
 
@@ -96,6 +101,7 @@ class Config:
     scope: Scope = field(default_factory=Scope)
     comment: Comment = field(default_factory=Comment)
     access: Access = field(default_factory=Access)
+    review: Review = field(default_factory=Review)
     rules: Rules = field(default_factory=Rules)
     source: str = field(default="built-in defaults", metadata={"internal": True})
 

@@ -28,6 +28,8 @@ COMMANDS = {
     "prompt": "prompt",
     "jobs": "jobs",
     "nodes": "nodes",
+    "drains": "drains",
+    "review": "review",
     "status": "status",
     "config": "config",
     "rules": "rules",

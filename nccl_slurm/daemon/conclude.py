@@ -15,6 +15,7 @@ from nccl_slurm.config import Config
 from nccl_slurm.daemon.diagnose import Diagnosis, Parts, diagnose, went_well
 from nccl_slurm.daemon.disposition import disposition, in_scope
 from nccl_slurm.daemon.output import OutputReader, Wanted, parsed_from_json
+from nccl_slurm.daemon.proposals import Proposals
 from nccl_slurm.daemon.publish import is_published, publish
 from nccl_slurm.daemon.runs import key_of
 from nccl_slurm.daemon.settle import in_groups, in_turn, settled
@@ -45,6 +46,7 @@ class Conclusions:
     store: Store
     clock: Clock
     reader: OutputReader
+    proposals: Proposals
     controllers: Sequence[str] = ()
     unpublished: set[tuple[str, int, int]] = field(default_factory=set)
     #: Runs on which nothing could be said for a fault of ours, and until when they are left: others wait behind them.
@@ -179,6 +181,7 @@ class Conclusions:
     def _finish(self, run: RunRow, found: Diagnosis, *, speaks: bool) -> None:
         """Final comes last: a daemon that dies on the way does all of it again, and nothing of it twice."""
         self._keep(run, found)
+        self.proposals.renew(run, found, speaks=speaks)
         if speaks:
             self._queue(run, found)
         self.store.upsert_run(replace(run, status="final"))

@@ -10,7 +10,7 @@ from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.daemon.evidence import assemble, role_of, shows_nccl_or_torch
 from nccl_slurm.daemon.watch import failed_state
 from nccl_slurm.history.rows import NodeEventRow, RecordRow
-from nccl_slurm.model import Evidence, Gap, Job, NodeView, Parsed, Verdict
+from nccl_slurm.model import Evidence, Gap, Job, NodeView, Parsed, Recommendation, Verdict
 from nccl_slurm.recommend.ladder import recommend
 from nccl_slurm.report.build import build
 from nccl_slurm.report.line import comment
@@ -41,6 +41,7 @@ class Diagnosis:
     comment: str | None
 
     had_gpus: bool = False
+    recommendations: Sequence[Recommendation] = ()
 
     @property
     def of_interest(self) -> bool:
@@ -50,8 +51,9 @@ class Diagnosis:
 def diagnose(parts: Parts, status: str, *, run_in_comment: int | None = None) -> Diagnosis:
     evidence = evidence_of(parts)
     verdict = attribute(evidence)
-    report = build(evidence, verdict, recommend(verdict, evidence), status)
-    return Diagnosis(evidence, report, comment(report, run=run_in_comment), had_gpus(parts.records))
+    asked = recommend(verdict, evidence)
+    report = build(evidence, verdict, asked, status)
+    return Diagnosis(evidence, report, comment(report, run=run_in_comment), had_gpus(parts.records), asked)
 
 
 def had_gpus(records: Sequence[RecordRow]) -> bool:

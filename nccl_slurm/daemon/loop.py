@@ -19,6 +19,7 @@ from nccl_slurm.daemon.intake import Hints, RecordIntake
 from nccl_slurm.daemon.ledger import OPEN, Ledger
 from nccl_slurm.daemon.notify import Notifier
 from nccl_slurm.daemon.output import OutputReader
+from nccl_slurm.daemon.proposals import Proposals
 from nccl_slurm.daemon.retention import Forgetting
 from nccl_slurm.daemon.watch import JobWatch, NodeWatch
 from nccl_slurm.errors import InputError, NcclSlurmError
@@ -35,6 +36,7 @@ LOOK_BACK_EVERY_S = 600.0
 CONTROLLERS_EVERY_S = 600.0
 HEARTBEAT_EVERY_S = 30.0
 PUBLISH_EVERY_S = 60.0
+PROPOSALS_EVERY_S = 60.0
 FORGET_EVERY_S = 3600.0
 #: Nodes are asked more often while a run waits for their records.
 SETTLING_POLL_S = 5.0
@@ -83,7 +85,8 @@ class Daemon:
         self._nodes = NodeWatch(client, store, clock)
         self._jobs = JobWatch(client, store, clock, settings.cluster)
         self._ledger = Ledger(client, store, settings.cluster)
-        self._conclusions = Conclusions(config, store, clock, reader)
+        self._proposals = Proposals(config, store, clock)
+        self._conclusions = Conclusions(config, store, clock, reader, self._proposals)
         self._comments = CommentWriter(client, store, clock, config.daemon.verify_s)
         self._hints = Hints(config.paths.events)
         self._forgetting = Forgetting(config, store, clock)
@@ -118,6 +121,7 @@ class Daemon:
             Duty("verdicts", IDLE_S, self._settle, on_write=True),
             Duty("comments", IDLE_S, self._comments.tick, on_write=True),
             Duty("publish", PUBLISH_EVERY_S, self._conclusions.publish_again),
+            Duty("recommendations", PROPOSALS_EVERY_S, self._proposals.tick),
             Duty("half-written records", FORGET_EVERY_S, self._remove_parts),
             Duty("retention", FORGET_EVERY_S, self._forgetting.turn),
             Duty("heartbeat", HEARTBEAT_EVERY_S, self._heartbeat),

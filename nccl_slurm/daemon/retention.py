@@ -34,6 +34,7 @@ class Forgetting:
         if kept.retain_days:
             before = now - kept.retain_days * DAY_S
             self.store.forget_notes(before)
+            self.store.forget_recommendations(before)
             self._batches(lambda: self.forget(self.store.old_runs(before, BATCH)))
 
     def documents_gone(self, run: RunRow) -> bool:

@@ -21,7 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlch
 from nccl_slurm.errors import StoreBusy, StoreError
 from nccl_slurm.history.schema import MIGRATIONS, Migration, prepare
 
-__all__ = ["Database", "checked_url", "fitting", "packed", "unpacked"]
+__all__ = ["CHUNK", "Database", "checked_url", "chunks", "fitting", "packed", "unpacked"]
 
 _Self = TypeVar("_Self", bound="Database")
 
@@ -29,6 +29,8 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 #: Seconds that a statement waits for another process.
 _BUSY_S = 10
+#: SQLite takes 32,766 values in one statement.
+CHUNK = 2000
 #: MariaDB: lock wait timeout, deadlock.
 _MARIADB_BUSY = (1205, 1213)
 #: MariaDB: unknown database, access denied to it or to the server.
@@ -208,6 +210,11 @@ def _store_error(error: SQLAlchemyError, where: str) -> StoreError:
     if "not a database" in text or "malformed" in text:
         return StoreError(f"{where} is damaged or no store; move it away and start the daemon")
     return StoreError(f"{where}: {text}")
+
+
+def chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Of `CHUNK`, for one statement each."""
+    return (items[at : at + CHUNK] for at in range(0, len(items), CHUNK))
 
 
 def fitting(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:

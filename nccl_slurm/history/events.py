@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, select, update
 
-from nccl_slurm.history.database import Database, fitting
+from nccl_slurm.history.database import CHUNK, Database, chunks, fitting
 from nccl_slurm.history.rows import NodeEventRow, Note
 from nccl_slurm.history.schema import node_events, notes
 
@@ -19,9 +19,6 @@ __all__ = ["NOTES_KEPT", "Events"]
 
 #: Notes kept of each kind; older ones go.
 NOTES_KEPT = 200
-
-#: SQLite takes 32,766 values in one statement.
-_CHUNK = 2000
 
 
 class Events(Database):
@@ -32,7 +29,7 @@ class Events(Database):
             return 0
         with self._writing() as connection:
             known: set[str] = set()
-            for chunk in _chunks(list(rows)):
+            for chunk in chunks(list(rows)):
                 known.update(connection.scalars(select(node_events.c.digest).where(node_events.c.digest.in_(chunk))))
             new = [{**asdict(event), "digest": digest} for digest, event in rows.items() if digest not in known]
             if new:
@@ -48,7 +45,7 @@ class Events(Database):
             query = query.where(node_events.c.time >= since)
         if until is not None and math.isfinite(until):  # MariaDB knows no infinity
             query = query.where(node_events.c.time <= until)
-        pieces = [query] if nodes is None else [query.where(node_events.c.node.in_(chunk)) for chunk in _chunks(nodes)]
+        pieces = [query] if nodes is None else [query.where(node_events.c.node.in_(chunk)) for chunk in chunks(nodes)]
         with self._reading() as connection:
             found = [row for piece in pieces for row in connection.execute(piece)]
         return tuple(map(_event, sorted(found, key=lambda row: (row.time, row.number))))
@@ -64,7 +61,7 @@ class Events(Database):
         )
         ranked = inside.add_columns(rank.label("age")).subquery()
         query = select(ranked).where(ranked.c.age == 1).order_by(ranked.c.node)
-        pieces = [query] if nodes is None else [query.where(ranked.c.node.in_(chunk)) for chunk in _chunks(nodes)]
+        pieces = [query] if nodes is None else [query.where(ranked.c.node.in_(chunk)) for chunk in chunks(nodes)]
         with self._reading() as connection:
             return tuple(_event(row) for piece in pieces for row in connection.execute(piece))
 
@@ -78,7 +75,7 @@ class Events(Database):
                 return
             connection.execute(insert(notes).values(values))
             newest = select(notes.c.number).where(notes.c.kind == values["kind"])
-            newest = newest.order_by(notes.c.at.desc(), notes.c.number.desc()).offset(NOTES_KEPT).limit(_CHUNK)
+            newest = newest.order_by(notes.c.at.desc(), notes.c.number.desc()).offset(NOTES_KEPT).limit(CHUNK)
             old = connection.scalars(newest).all()
             if old:
                 connection.execute(delete(notes).where(notes.c.number.in_(old)))
@@ -100,7 +97,3 @@ def _digest(event: NodeEventRow) -> str:
 
 def _event(row: Row[Any]) -> NodeEventRow:
     return NodeEventRow(row.node, row.time, row.state, row.reason, row.reason_by, row.source, row.identity)
-
-
-def _chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (items[at : at + _CHUNK] for at in range(0, len(items), _CHUNK))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import delete, func, insert, or_, select, update
 
-from nccl_slurm.history.database import Database, fitting, packed, unpacked
+from nccl_slurm.history.database import Database, chunks, fitting, packed, unpacked
 from nccl_slurm.history.rows import RecordRow, ReportRow
 from nccl_slurm.history.runs import of_run
 from nccl_slurm.history.schema import node_records, reports, runs
@@ -67,6 +67,13 @@ class Records(Database):
             for cluster, raw_id, run, node in connection.execute(query):
                 found.setdefault((cluster, raw_id, run), set()).add(node)
         return found
+
+    def observed(self, nodes: Sequence[str]) -> frozenset[str]:
+        """Those of these nodes of which any record is there."""
+        query = select(node_records.c.node).distinct()
+        with self._reading() as connection:
+            pieces = [query.where(node_records.c.node.in_(names)) for names in chunks(nodes)]
+            return frozenset(node for piece in pieces for node in connection.scalars(piece))
 
     def save_report(self, cluster: str, raw_id: int, run: int, report: Mapping[str, Any], at: float) -> int:
         """The revision: a new one, or the newest where that is equal."""

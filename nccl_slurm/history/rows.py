@@ -8,7 +8,21 @@ from typing import Any
 
 from nccl_slurm.model import Job, Step, alike
 
-__all__ = ["CommentRow", "NodeEventRow", "NodeSeen", "Note", "RecordRow", "ReportRow", "RunRow"]
+__all__ = [
+    "ACTIVE",
+    "AuditRow",
+    "CommentRow",
+    "NodeEventRow",
+    "NodeSeen",
+    "Note",
+    "RecommendationRow",
+    "RecordRow",
+    "ReportRow",
+    "RunRow",
+]
+
+#: States of a recommendation that still wants something: from a person, or from the machine.
+ACTIVE = ("open", "queued", "snoozed", "accepted")
 
 
 @dataclass(frozen=True)
@@ -147,3 +161,57 @@ class Note:
     text: str
     at: float
     count: int
+
+
+@dataclass(frozen=True)
+class RecommendationRow:
+    """What one machine wants, until a person or new evidence ends it: at most one of a machine is `ACTIVE`.
+
+    ``state``: open | queued (over the fleet's cap) | snoozed (until ``until``) | accepted, and declined | superseded |
+    withdrawn | expired | done. ``number`` is None until it is stored. ``by``, ``decided`` and ``note`` are the
+    person's. ``cluster``, ``raw_id``, ``run`` and ``job`` are the run whose verdict it rests on, ``evidence`` holds ids
+    of facts in its report.
+    """
+
+    identity: str
+    node: str
+    action: str
+    rule: str
+    step: int
+    why: str
+    evidence: Sequence[str]
+    commands: Sequence[str]
+    failure_class: str
+    cluster: str
+    raw_id: int
+    run: int
+    job: str
+    opened: float
+    changed: float
+    expires: float
+    state: str = "open"
+    until: float | None = None
+    by: str | None = None
+    decided: float | None = None
+    note: str = ""
+    number: int | None = None
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return (self.cluster, self.raw_id, self.run)
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """Who did what to which recommendation. ``who`` is the login of the real user, ``sudo_user`` what sudo said, where
+    the real user is root; the daemon is ``who`` itself for what it opens, supersedes, withdraws and lets expire."""
+
+    at: float
+    who: str
+    uid: int | None
+    sudo_user: str | None
+    host: str
+    what: str
+    recommendation: int | None
+    node: str
+    text: str = ""

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, case, delete, func, insert, or_, select, update
 
-from nccl_slurm.history.database import Database, fitting
+from nccl_slurm.history.database import Database, chunks, fitting
 from nccl_slurm.history.rows import NodeSeen, RunRow
 from nccl_slurm.history.schema import run_nodes, runs
 from nccl_slurm.model import Step
@@ -100,6 +100,16 @@ class Runs(Database):
         with self._reading() as connection:
             found = connection.execute(query.group_by(run_nodes.c.node).order_by(run_nodes.c.node)).all()
         return tuple(NodeSeen(node, int(count), int(diagnosed or 0), at) for node, count, diagnosed, at in found)
+
+    def runs_lost(self, nodes: Sequence[str], since: float) -> dict[str, int]:
+        """How many diagnosed runs each of these nodes had that began since then; those without any are left out."""
+        began = (runs.c.disposition == "diagnose", runs.c.start >= since)
+        query = select(run_nodes.c.node, func.count()).join(runs, _same_run()).where(*began).group_by(run_nodes.c.node)
+        with self._reading() as connection:
+            found = [
+                row for names in chunks(nodes) for row in connection.execute(query.where(run_nodes.c.node.in_(names)))
+            ]
+        return {node: int(count) for node, count in found}
 
     def _runs(self, *where: ColumnElement[bool], limit: int | None = None) -> tuple[RunRow, ...]:
         query = select(runs).where(*where).order_by(runs.c.start, runs.c.raw_id, runs.c.run).limit(limit)

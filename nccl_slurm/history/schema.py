@@ -33,6 +33,7 @@ from nccl_slurm.errors import StoreError, StoreTooNew
 __all__ = [
     "MIGRATIONS",
     "Migration",
+    "audit",
     "comments",
     "meta",
     "metadata",
@@ -41,6 +42,7 @@ __all__ = [
     "notes",
     "outputs",
     "prepare",
+    "recommendations",
     "reports",
     "run_nodes",
     "runs",
@@ -48,10 +50,6 @@ __all__ = [
 ]
 
 Migration = Callable[[Connection], None]
-
-#: ``MIGRATIONS[n]`` makes version n + 2 out of version n + 1. MariaDB commits each change of a table by itself, so a
-#: step that died half-way runs again: each must bear that.
-MIGRATIONS: tuple[Migration, ...] = ()
 
 _LONG = 2**24 - 1
 
@@ -126,6 +124,7 @@ node_records = _table(
     Column("written", Double, nullable=False),
     Column("late", Boolean, nullable=False),
     Column("record", LargeBinary(_LONG), nullable=False),
+    Index("node_records_node", "node"),
 )
 
 node_events = _table(
@@ -176,6 +175,75 @@ notes = _table(
     Index("notes_kind_at", "kind", "at"),
 )
 
+#: ``commands`` and ``evidence`` are JSON lists.
+recommendations = _table(
+    "recommendations",
+    Column("number", Integer, primary_key=True),
+    Column("identity", String(255), nullable=False),
+    Column("node", String(255), nullable=False),
+    Column("action", String(20), nullable=False),
+    Column("rule", String(100), nullable=False),
+    Column("step", Integer, nullable=False),
+    Column("why", Text(_LONG), nullable=False),
+    Column("evidence", Text(_LONG), nullable=False),
+    Column("commands", Text(_LONG), nullable=False),
+    Column("failure_class", String(60), nullable=False),
+    Column("cluster", String(64), nullable=False),
+    Column("raw_id", BigInteger, nullable=False),
+    Column("run", Integer, nullable=False),
+    Column("job", String(64), nullable=False),
+    Column("opened", Double, nullable=False),
+    Column("changed", Double, nullable=False),
+    Column("expires", Double, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("until", Double),
+    Column("by", String(255)),
+    Column("decided", Double),
+    Column("note", Text(_LONG), nullable=False),
+    Index("recommendations_identity", "identity"),
+    Index("recommendations_node", "node"),
+    Index("recommendations_state", "state"),
+)
+
+#: Nothing here changes or removes a row of it; SQLite refuses both (`_append_only`).
+audit = _table(
+    "audit",
+    Column("number", Integer, primary_key=True),
+    Column("at", Double, nullable=False),
+    Column("who", String(255), nullable=False),
+    Column("uid", BigInteger),
+    Column("sudo_user", String(255)),
+    Column("host", String(255), nullable=False),
+    Column("what", String(40), nullable=False),
+    Column("recommendation", Integer),
+    Column("node", String(255), nullable=False),
+    Column("text", Text(_LONG), nullable=False),
+    Index("audit_at", "at"),
+)
+
+
+def _add_review(connection: Connection) -> None:
+    metadata.create_all(connection, tables=[recommendations, audit], checkfirst=True)
+    if "node_records_node" not in {str(index["name"]) for index in inspect(connection).get_indexes(node_records.name)}:
+        next(index for index in node_records.indexes if index.name == "node_records_node").create(connection)
+    _append_only(connection)
+
+
+def _append_only(connection: Connection) -> None:
+    """MariaDB wants a right for triggers that a store's user has not always got."""
+    if connection.dialect.name != "sqlite":
+        return
+    for change in ("UPDATE", "DELETE"):
+        connection.exec_driver_sql(
+            f"CREATE TRIGGER IF NOT EXISTS audit_no_{change.lower()} BEFORE {change} ON audit "
+            "BEGIN SELECT RAISE(ABORT, 'audit is append-only'); END"
+        )
+
+
+#: ``MIGRATIONS[n]`` makes version n + 2 out of version n + 1. MariaDB commits each change of a table by itself, so a
+#: step that died half-way runs again: each must bear that.
+MIGRATIONS: tuple[Migration, ...] = (_add_review,)
+
 
 def version_of(connection: Connection) -> int:
     """0 for an empty database."""
@@ -198,6 +266,7 @@ def prepare(connection: Connection, where: str, migrations: Sequence[Migration],
         raise StoreError(f"{where} {old}; start the daemon of this version once")
     if found == 0:
         metadata.create_all(connection)
+        _append_only(connection)
         connection.execute(meta.insert().values(name="schema_version", value=known))
     elif found < known:
         for migrate in migrations[found - 1 :]:

@@ -1,0 +1,248 @@
+"""``nccl-slurm review``: what is recommended for machines, and what a person says to it. Nothing is carried out."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from nccl_slurm import config
+from nccl_slurm.cli.drains import recommendation_as_json
+from nccl_slurm.cli.jobs import seconds_of
+from nccl_slurm.cli.lookup import check_store, open_store
+from nccl_slurm.cli.options import config_option, json_option
+from nccl_slurm.clock import rfc3339
+from nccl_slurm.config import Config
+from nccl_slurm.errors import InputError, NotYours, StoreBusy
+
+__all__ = ["command"]
+
+RUN_YOURSELF = "Suggested command (run this yourself):"
+_KEYS = {"a": "accept", "d": "decline", "s": "snooze", "n": "next", "q": "quit"}
+_QUESTION = "[a]ccept, [d]ecline, [s]nooze, [n]ext, [q]uit"
+
+
+@click.command()
+@click.argument("which", metavar="[NODE|ID]", required=False)
+@click.option("--accept", "decision", flag_value="accept", help="It is right; prints the command to run.")
+@click.option("--decline", "decision", flag_value="decline", help="It is wrong; not asked again for this evidence.")
+@click.option("--snooze", metavar="TIME", help="Ask again after this time: 30m, 2h, 7d.")
+@click.option("--note", default="", help="Why; kept in the audit log.")
+@click.option("--log", is_flag=True, help="The audit log instead, newest first.")
+@json_option
+@config_option
+def command(
+    which: str | None,
+    decision: str | None,
+    snooze: str | None,
+    note: str,
+    log: bool,
+    as_json: bool,
+    config_path: str | None,
+) -> None:
+    """Show and decide recommendations for nodes (admins; deciding: root or the daemon's user).
+
+    Without a decision: shows what is open, or asks one by one where this is a terminal. Runs nothing and changes
+    nothing in Slurm: accepting prints the exact command.
+    """
+    wanted = _decision(which, decision, snooze)
+    loaded = config.load(config_path)
+    if log:
+        _show_log(loaded, which, as_json)
+    elif wanted is not None and which is not None:
+        _decide(loaded, _the_one(loaded, which), *wanted, note=note, as_json=as_json)
+    elif which is None and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
+        _ask_one_by_one(loaded)
+    else:
+        _show(loaded, which, as_json)
+
+
+def _decision(which: str | None, decision: str | None, snooze: str | None) -> tuple[str, float] | None:
+    if decision is None and snooze is None:
+        return None
+    if decision is not None and snooze is not None:
+        raise click.UsageError("one decision at a time: --accept, --decline or --snooze")
+    if which is None:
+        raise click.UsageError("give the NODE or the ID that this decides")
+    seconds = seconds_of(snooze) if snooze is not None else 0.0
+    if seconds is None:
+        raise click.UsageError(f"--snooze: {snooze!r} is no time, write 30m, 2h or 7d")
+    return decision or "snooze", seconds
+
+
+def _read(loaded: Config, which: str | None) -> list[Any]:
+    store = open_store(loaded)
+    try:
+        if which is None:
+            return list(store.active_recommendations())
+        if which.lstrip("#").isdigit():
+            found = store.recommendation(int(which.lstrip("#")))
+            if found is not None:
+                return [found]
+        return list(store.recommendations_on(which))
+    finally:
+        store.close()
+
+
+def _the_one(loaded: Config, which: str) -> Any:
+    from nccl_slurm.history.rows import ACTIVE
+
+    rows = _read(loaded, which)
+    active = [row for row in rows if row.state in ACTIVE]
+    if not rows:
+        raise InputError(_unknown(which))
+    return (active or rows)[0]
+
+
+def _unknown(which: str) -> str:
+    return f"{which}: no recommendation has this number, and none is for such a node; `nccl-slurm drains` lists nodes"
+
+
+def _show(loaded: Config, which: str | None, as_json: bool) -> None:
+    rows = _read(loaded, which)
+    if which is not None and not rows:
+        raise InputError(_unknown(which))
+    if as_json:
+        shown = [recommendation_as_json(row) for row in rows]
+        click.echo(json.dumps({"schema": "nccl-slurm/review/1", "recommendations": shown}))
+    elif not rows:
+        click.echo("nothing is open")
+    else:
+        click.echo("\n\n".join(_text(loaded, row) for row in rows))
+
+
+def _text(loaded: Config, row: Any) -> str:
+    from nccl_slurm.report.visible import visible
+
+    lines = [
+        f"#{row.number} {row.node}: {row.action}, step {row.step} ({row.rule}), {row.state}",
+        f"    why       {visible(row.why)}",
+        f"    machine   {visible(row.identity)}",
+        f"    verdict   {row.failure_class}, job {row.job} run {row.run}; nccl-slurm report {row.job} --run {row.run}",
+        *[f"    evidence  {line}" for line in _evidence(loaded, row)],
+        f"    opened    {rfc3339(row.opened)}, expires {rfc3339(row.expires)}",
+    ]
+    if row.by:
+        note = f": {visible(row.note)}" if row.note else ""
+        until = f" until {rfc3339(row.until)}" if row.until else ""
+        lines.append(f"    decided   {row.state}{until} by {visible(row.by)} {rfc3339(row.decided)}{note}")
+    return "\n".join([*lines, *_commands(row)])
+
+
+def _evidence(loaded: Config, row: Any) -> list[str]:
+    """The report's own lines; what retention has taken away is said."""
+    from nccl_slurm.report.visible import visible
+
+    store = open_store(loaded)
+    try:
+        kept = store.report(*row.key)
+    finally:
+        store.close()
+    if kept is None:
+        return [f"the report of job {row.job} is no longer kept"]
+    facts = {fact["id"]: fact for fact in kept.report["facts"]}
+    told = [facts[name] for name in row.evidence if name in facts]
+    return [f"{fact['id']} {_place(fact)} {visible(fact['text'], 160)}" for fact in told]
+
+
+def _place(fact: Mapping[str, Any]) -> str:
+    from nccl_slurm.report.visible import visible
+
+    return f"{visible(fact['file'] or fact['producer'])}:{fact['line'] or '-'}"
+
+
+def _commands(row: Any) -> list[str]:
+    from nccl_slurm.report.visible import visible
+
+    return [f"    {RUN_YOURSELF}", *[f"        {visible(line)}" for line in row.commands]] if row.commands else []
+
+
+def _decide(loaded: Config, row: Any, decision: str, seconds: float, *, note: str, as_json: bool = False) -> None:
+    from nccl_slurm.review import decision as decide
+
+    who, now = decide.person(), time.time()
+    if decision == "accept":
+        after = decide.accept(row, who, note, now)
+    elif decision == "decline":
+        after = decide.decline(row, who, note, now)
+    else:
+        after = decide.snooze(row, who, note, now, seconds)
+    _write(loaded, row, after, decide.line(after, who, now))
+    if as_json:
+        click.echo(json.dumps(recommendation_as_json(after)))
+        return
+    until = f" until {rfc3339(after.until)}" if after.until else ""
+    click.echo(f"#{row.number} {row.node}: {after.state}{until} by {after.by}; nothing was changed in Slurm")
+    if decision == "accept":
+        click.echo("\n".join(_commands(row)))
+
+
+def _write(loaded: Config, before: Any, after: Any, line: Any) -> None:
+    import os
+
+    from nccl_slurm.history.store import Store
+
+    check_store(loaded)
+    if loaded.store_file is not None and not os.access(loaded.store_file, os.W_OK):
+        raise NotYours(f"{loaded.store_file}: not writable for this user; decide as root or as the daemon's user")
+    with Store.open(loaded.store_url, password=loaded.store_password()) as store:
+        if not store.save_recommendations([(after, line)], was=[before]):
+            raise StoreBusy(f"recommendation {before.number} changed meanwhile; look at it again and decide then")
+
+
+def _ask_one_by_one(loaded: Config) -> None:
+    from nccl_slurm.history.rows import ACTIVE
+
+    rows = [row for row in _read(loaded, None) if row.state in ACTIVE and row.state != "accepted"]
+    if not rows:
+        click.echo("nothing is open")
+    for row in rows:
+        click.echo(_text(loaded, row))
+        word = click.prompt(_QUESTION, type=click.Choice(list(_KEYS)), default="n")
+        if _KEYS[word] == "quit":
+            return
+        if _KEYS[word] != "next":
+            _ask_further(loaded, row, _KEYS[word])
+
+
+def _ask_further(loaded: Config, row: Any, decision: str) -> None:
+    seconds = 0.0
+    if decision == "snooze":
+        seconds = click.prompt("for how long (30m, 2h, 7d)", default="2h", value_proc=_time)
+    note = click.prompt("note", default="", show_default=False)
+    try:
+        _decide(loaded, row, decision, seconds, note=note)
+    except StoreBusy as error:  # the others can still be decided
+        click.echo(str(error), err=True)
+
+
+def _time(text: str) -> float:
+    seconds = seconds_of(text)
+    if seconds is None:
+        raise click.BadParameter(f"{text!r} is no time")
+    return seconds
+
+
+def _show_log(loaded: Config, node: str | None, as_json: bool) -> None:
+    store = open_store(loaded)
+    try:
+        rows: Sequence[Any] = store.audit_log(node)
+    finally:
+        store.close()
+    if as_json:
+        click.echo(json.dumps([{**vars(row), "at": rfc3339(row.at)} for row in rows]))
+        return
+    click.echo("\n".join(_log_line(row) for row in rows) or "the audit log is empty")
+
+
+def _log_line(row: Any) -> str:
+    from nccl_slurm.report.visible import visible
+
+    sudo = f" (sudo: {row.sudo_user})" if row.sudo_user else ""
+    text = f": {row.text}" if row.text else ""
+    who = f"{rfc3339(row.at)} {row.who}{sudo} on {row.host}"
+    return visible(f"{who}: #{row.recommendation} {row.node} {row.what}{text}")

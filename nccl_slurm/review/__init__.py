@@ -1,0 +1,1 @@
+"""Recommendations in front of a person: the queue, what was decided, what came of it."""

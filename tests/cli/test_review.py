@@ -1,0 +1,171 @@
+"""``nccl-slurm drains`` and ``review`` as an admin uses them, on a real store."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from nccl_slurm.cli import review
+from nccl_slurm.cli.main import main as nccl_slurm
+from nccl_slurm.history.rows import NodeEventRow, RecommendationRow
+from nccl_slurm.history.store import Store
+from nccl_slurm.review.queue import by_daemon
+from tests.cli.test_errors import NOBODY, needs_root
+from tests.review.test_queue import NOW, row
+
+REBOOT = 'scontrol reboot ASAP nextstate=RESUME reason="x" n1'
+FACT = {"id": "f1", "text": "NVRM: Xid 79\x1b[31m", "file": "n1/kernel", "line": 12, "producer": "kernel"}
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """n1 is drained and to be rebooted, n2 to n4 are drained by somebody, n5 works."""
+    (tmp_path / "site.toml").write_text(f'[paths]\nstate = "{tmp_path}"\n')
+    monkeypatch.setenv("NCCL_SLURM_CONFIG", str(tmp_path / "site.toml"))
+    monkeypatch.delenv("NCCL_SLURM_TRACEBACK", raising=False)
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        store.add_node_events([NodeEventRow("n1", 10.0, "UP"), edge("n1", "UP+DRAIN", "nccl \x1b[31mtest")])
+        store.add_node_events([edge(name, "UP+DRAIN", "Kill task failed") for name in ("n2", "n3", "n4")])
+        store.add_node_events([NodeEventRow("n5", 10.0, "UP")])
+        store.save_report("c", 42, 1, {"facts": [FACT]}, 1.0)
+        add(store, row(commands=(REBOOT,), expires=4e9))
+    return tmp_path
+
+
+def edge(node: str, state: str, reason: str) -> NodeEventRow:
+    return NodeEventRow(node, 20.0, state, reason, "root(0)")
+
+
+def add(store: Store, one: RecommendationRow) -> None:
+    fresh = replace(one, number=None)
+    store.save_recommendations([(fresh, by_daemon(fresh, "opened", NOW, "ctl"))])
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    status = 0
+    try:
+        nccl_slurm(list(words))
+    except SystemExit as left:
+        status = int(left.code or 0)
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def rows(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+    status, out, _ = run(capsys, "drains", "--json", *words)
+    assert status == 0
+    found: list[dict[str, Any]] = json.loads(out)["nodes"]
+    return found
+
+
+def test_drains_puts_what_to_do_first_and_folds_the_rest(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "drains")
+    assert status == 0 and "\x1b" not in out
+    lines = [line.strip() for line in out.splitlines()]
+    assert lines[0].startswith("n1  UP+DRAIN since 1970-01-01T00:00:20")
+    assert "#1 open: reboot, step 2 (ladder.reboot)" in lines
+    assert "evidence: report 42, f1; nccl-slurm review 1" in lines
+    at = lines.index("n[2-4]  UP+DRAIN since 1970-01-01T00:00:20.000Z")
+    assert lines[at + 1 :] == [
+        "reason    Kill task failed (kill-task-failed), set by root(0)",
+        "no opinion: not observed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), ["n1", "n2", "n3", "n4"]),
+        (("--node", "n[1-2]"), ["n1", "n2"]),
+        (("--action", "reboot"), ["n1"]),
+        (("--action", "replace"), []),
+        (("--recommended",), ["n1"]),
+    ],
+)
+def test_drains_filters(
+    site: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: list[str]
+) -> None:
+    assert [one["node"] for one in rows(capsys, *words)] == expected
+
+
+def test_drains_as_json(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = rows(capsys)[0]
+    assert first["recommendation"]["commands"] == [REBOOT]
+    assert [event["state"] for event in first["events"]] == ["UP+DRAIN", "UP"]
+    assert (first["jobs_lost"], first["reason_class"]) == (0, None)
+
+
+def test_accept_prints_the_command_and_runs_nothing(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "review", "n1", "--accept", "--note", "as agreed")
+    assert status == 0
+    assert out.splitlines()[-2:] == [f"    {review.RUN_YOURSELF}", f"        {REBOOT}"]
+    assert "nothing was changed in Slurm" in out
+    status, out, _ = run(capsys, "review", "1")
+    assert "decided   accepted by" in out and "as agreed" in out
+    status, out, err = run(capsys, "review", "n1", "--decline")
+    assert (status, out) == (1, "") and "recommendation 1 is accepted" in err
+    status, out, _ = run(capsys, "review", "--log")
+    assert [line.split(": ", 1)[1][:14] for line in out.splitlines()] == ["#1 n1 accepted", "#1 n1 opened: "]
+
+
+def test_show_has_the_evidence_line_by_line(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "review")
+    assert status == 0 and "\x1b" not in out
+    assert "evidence  f1 n1/kernel:12 NVRM: Xid 79" in out
+    assert f"{review.RUN_YOURSELF}\n        {REBOOT}" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("--accept",), 2, "give the NODE or the ID"),
+        (("n1", "--accept", "--snooze", "2h"), 2, "one decision at a time"),
+        (("n1", "--snooze", "soon"), 2, "'soon' is no time"),
+        (("n1", "--snooze", "200d"), 1, "90d is the most"),
+        (("n9", "--accept"), 1, "n9: no recommendation has this number"),
+        (("99",), 1, "99: no recommendation has this number"),
+    ],
+)
+def test_what_can_not_be_decided(
+    site: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], status: int, said: str
+) -> None:
+    found, out, err = run(capsys, "review", *words)
+    assert (found, out) == (status, "") and said in err
+
+
+def test_one_by_one_on_a_terminal(
+    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter(["s", 7200.0, "later"])
+    monkeypatch.setattr(click, "prompt", lambda *_, **__: next(answers))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    status, out, _ = run(capsys, "review")
+    assert status == 0 and "snoozed until" in out
+    with Store.open(f"sqlite:///{site}/store.db", read_only=True) as store:
+        (kept,) = store.active_recommendations()
+    assert (kept.state, kept.note) == ("snoozed", "later")
+
+
+@needs_root
+def test_deciding_is_for_those_who_may_write_the_store(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A member of the admin group reads it: and is told who decides."""
+    for folder in (site, *list(site.parents)[:-2]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    (site / "store.db").chmod(0o644)
+    run(capsys, "review", "n1")  # imported before root is given away: a checkout may be closed to others
+    child = os.fork()
+    if child == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        shown, told = run(capsys, "review", "n1"), run(capsys, "review", "n1", "--accept")
+        right = shown[0] == 0 and "reboot" in shown[1] and told[0] == 3 and "not writable for this user" in told[2]
+        os._exit(0 if right else 99)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
