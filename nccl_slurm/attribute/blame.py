@@ -34,6 +34,7 @@ RULES: tuple[_Rule, ...] = (
     machine.hardware,
     machine.node_failed,
     machine.out_of_memory,
+    machine.pasted,
     endings.launch,
     mismatch.find,
     first_failure.find,
@@ -44,7 +45,15 @@ RULES: tuple[_Rule, ...] = (
     endings.find,
 )
 #: What is left where no rule found anything; the first one only.
-LEFT: tuple[_Rule, ...] = (hang.hung, hang.flushed, hang.lost_peers, machine.hints, hang.reacted, hang.calm)
+LEFT: tuple[_Rule, ...] = (
+    hang.hung,
+    hang.flushed,
+    hang.lost_peers,
+    machine.hints,
+    machine.printed,
+    hang.reacted,
+    hang.calm,
+)
 _FOLLOW_AN_END = frozenset({"hang.lost-peers", "hang.flushed", "hang.consequences", "calm.completed", "calm.noise"})
 #: These add nothing where another finding was chosen.
 _LESS = ("hang", "calm", "shared-cause.no-rank")

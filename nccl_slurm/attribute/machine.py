@@ -16,7 +16,7 @@ from nccl_slurm.attribute.finding import Finding, action_of, cite
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
 
-__all__ = ["HARDWARE", "hardware", "hints", "node_failed", "out_of_memory"]
+__all__ = ["HARDWARE", "hardware", "hints", "node_failed", "out_of_memory", "pasted", "printed"]
 
 #: Classes that blame a machine.
 HARDWARE = frozenset({"gpu-hw-ecc", "gpu-hw-lost", "nvlink-fabric"})
@@ -58,6 +58,34 @@ def hints(scene: Scene) -> Finding | None:
         return None
     text = f"Kernel events that need not end a job: {' '.join(facts[0].text.split())[:160]}"
     return Finding("machine.hints", facts[0].hint or "unknown", "possible", text, facts=cite(facts))
+
+
+def pasted(scene: Scene) -> Finding | None:
+    """Logs without a job: kernel lines in the midst of others, or of no known node. They tell what happened; on which
+    machine nobody vouches for, so nobody is named."""
+    return _unvouched(scene, "likely") if scene.job is None else None
+
+
+def printed(scene: Scene) -> Finding | None:
+    """The same in what a job printed: where nothing else explains the end it earns a look, and never more."""
+    return _unvouched(scene, "possible") if scene.job is not None else None
+
+
+def _unvouched(scene: Scene, confidence: str) -> Finding | None:
+    said = [fact for fact in scene.facts if fact.hint in HARDWARE and fact.producer in reading.MACHINE_PRODUCERS]
+    facts = [fact for fact in said if fact.role == "cause" and _is_loose(scene, fact)]
+    if not facts:
+        return None
+    text = f"Kernel lines in the logs, of no node that is known: {' '.join(facts[0].text.split())[:160]}"
+    return Finding(
+        "machine.unvouched",
+        facts[0].hint or "unknown",
+        confidence,
+        text,
+        facts=cite(facts),
+        action="investigate",
+        time=facts[0].time,
+    )
 
 
 def node_failed(scene: Scene) -> Finding | None:
@@ -103,6 +131,12 @@ def out_of_memory(scene: Scene) -> Finding | None:
         facts=cite(believed),
         time=min((fact.time for fact in believed if fact.time is not None), default=None),
     ).naming(named, proven=proven)
+
+
+def _is_loose(scene: Scene, fact: Fact) -> bool:
+    """Job's words of this run's time, and of none of other runs' nodes."""
+    of_others = fact.host is not None and scene.node(fact.host) is None
+    return fact.trust == "job" and not of_others and not _is_believed(scene, fact) and _inside(scene, fact)
 
 
 def _is_hardware(scene: Scene, fact: Fact) -> bool:

@@ -75,8 +75,10 @@ def _unlike_timeouts(scene: Scene) -> Finding | None:
     """Ranks that time out at one sequence number of one group, in unlike operations."""
     at: dict[tuple[str, int], dict[int, Fact]] = defaultdict(dict)
     for rank, facts in scene.waits.items():
+        groups = _groups(scene.said.get(rank, ()))
         for fact in facts:
-            seq, group = reading.number(fact.data, "seq"), fact.data.get("pg")
+            seq = reading.number(fact.data, "seq")
+            group = fact.data.get("pg") or groups.get(seq)
             if seq is not None and isinstance(group, str) and _operation(fact):
                 at[group, seq].setdefault(rank, fact)
     for (group, seq), by_rank in sorted(at.items()):
@@ -84,6 +86,17 @@ def _unlike_timeouts(scene: Scene) -> Finding | None:
         if found:
             return found
     return None
+
+
+def _groups(facts: Sequence[Fact]) -> dict[int | None, str]:
+    """Sequence number → process group, by the rank's own status lines: from torch 2.3 to 2.5 the line with the
+    operation names no group, the one that follows does. A number that stood in two groups tells none."""
+    told: dict[int | None, set[str]] = defaultdict(set)
+    for fact in facts:
+        group = fact.data.get("pg")
+        if fact.kind == reading.STATUS and isinstance(group, str):
+            told[reading.number(fact.data, "seq")].add(group)
+    return {seq: groups.pop() for seq, groups in told.items() if len(groups) == 1}
 
 
 def _compare(scene: Scene, group: str, seq: int, by_rank: Mapping[int, Fact]) -> Finding | None:

@@ -268,6 +268,21 @@ def test_unlike_operations_at_one_sequence_number() -> None:
     assert culprits(attribute(evidence(unknown_group, table(4), world=4))) == []
 
 
+@pytest.mark.parametrize(("groups", "expected"), [(["0"], [(2, "n2")]), (["0", "17"], [])])
+def test_the_line_that_follows_tells_the_group(groups: list[str], expected: list[tuple[int, str]]) -> None:
+    """Torch 2.3 to 2.5: the operation in one line, the group in the next. A number of two groups tells none."""
+    facts = [watchdog(rank, 7, op="BROADCAST" if rank == 2 else "ALLREDUCE") for rank in range(4)]
+    for rank in range(4):
+        facts += [status_of(rank, 7, group) for group in groups]
+    assert culprits(attribute(evidence(facts, table(4), world=4))) == expected
+
+
+def status_of(rank: int, seq: int, group: str) -> Fact:
+    text = f"Timeout at NCCL work: {seq}, last enqueued NCCL work: {seq}, last completed NCCL work: {seq - 1}."
+    data = {"seq": seq, "enqueued": seq, "completed": seq - 1, "pg": group}
+    return fact("torch.pg-status", text, rank=rank, time=HANG, data=data)
+
+
 def test_world_of_a_job_by_the_tables_of_all_its_agents() -> None:
     def block(rank: int, exitcode: int, root: int) -> Fact:
         return fact(
@@ -430,6 +445,18 @@ def test_what_a_job_prints_proves_nothing_about_a_machine() -> None:
     verdict = attribute(evidence([printed, exception(1), peer_closed(0)], table(4), world=4))
     assert (None, "n2") not in culprits(verdict)
     assert verdict.action not in ("reboot", "replace")
+
+
+@pytest.mark.parametrize(
+    ("of_a_job", "expected"), [(True, ("gpu-hw-lost", "possible")), (False, ("gpu-hw-lost", "likely"))]
+)
+def test_kernel_lines_that_nobody_vouches_for_name_nobody(of_a_job: bool, expected: tuple[str, str]) -> None:
+    """Pasted between other lines, or of no known node; the job's own words weigh less than an admin's paste."""
+    loose = replace(xid("n2", trust="job", file="job.log"), host=None)
+    given = evidence([loose, fact("torch.pg-options", "torch", "context", file="job.log")])
+    verdict = attribute(given if of_a_job else replace(given, job=None, nodes=()))
+    assert (verdict.failure_class, verdict.confidence) == expected
+    assert (culprits(verdict), verdict.suspects, verdict.action) == ([], (), "investigate")
 
 
 def test_cuda_ecc_text_earns_a_look_at_most() -> None:
