@@ -21,6 +21,10 @@ _NOBODY_MISSING = (
     "whether any rank was missing: all that left a trace stood in this collective. If these are all ranks of the job, "
     "what happened lies below it (network, GPU), and this script does not show it"
 )
+_AFTER_THE_BARRIER = (
+    "whether the program calls the monitored barrier itself: TORCH_DISTRIBUTED_DEBUG=DETAIL has one before each "
+    "collective"
+)
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,10 @@ def _absent(material: Material) -> Plan:
     seen = usual(one for one in material.sightings if one.rank is None or one.rank != rank)
     if seen is not None and seen.call.op in ("send", "recv"):
         return Plan("p2p", seen.rank, seen.call, seen=seen, unsure=(*_of_call(seen), "what its partner did instead"))
-    call = seen.call if seen is not None else Call("monitored_barrier" if material.kinds & _BARRIERS else None)
     nobody = () if rank is not None else (_NOBODY_MISSING,) if material.all_waited else (_WHO,)
+    if seen is None and material.kinds & _BARRIERS:
+        return Plan("absent", rank, Call("monitored_barrier"), unsure=(*nobody, *unsure, _AFTER_THE_BARRIER))
+    call = seen.call if seen is not None else UNTOLD
     return Plan("absent", rank, call, seen=seen, unsure=(*nobody, *unsure, *_of_call(seen)))
 
 

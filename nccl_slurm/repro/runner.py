@@ -54,7 +54,9 @@ def join(rank: int, size: int, backend: str, timeout_s: float, store: Any = None
     if backend == "nccl":
         torch.cuda.set_device(device)
     store = meet(rank, size) if store is None else store
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s))
+    public: Any = dist  # type checkers don't take its stores for names of its own
+    named = public.PrefixStore("default_pg", store)  # as init_process_group does with a store that it makes itself
+    dist.init_process_group(backend, store=named, rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s))
     return device
 
 

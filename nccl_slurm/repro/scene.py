@@ -264,8 +264,10 @@ def _init(plan: Plan, nproc: int) -> Scene:
     odd = part(plan.rank, nproc)
     lines = ["store = meet(rank, size)", "if rank == ODD:", f"    {_STAY}", "    return", f"{_JOIN[:-1]}, store)"]
     what = f"rank {odd} never makes the process group; the others wait for its key in the store"
-    words = f"DistStoreError: wait timeout after ... ms, keys: .../{odd}"
-    return Scene(odd, what, lines, {_witness(odd): [r"wait timeout after \d+ms, keys: "]}, words, frozenset({odd}))
+    words = f"DistStoreError: wait timeout after ... ms, keys: /default_pg/0//.../{odd}"
+    return Scene(
+        odd, what, lines, {_witness(odd): [r"wait timeout after \d+ms, keys: /default_pg/"]}, words, frozenset({odd})
+    )
 
 
 def _alone(nproc: int, speaker: int, what: str, does: str, pattern: str, words: str) -> Scene:

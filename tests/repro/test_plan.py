@@ -93,6 +93,14 @@ PLANS: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {
         {"job": "WORLD_SIZE=8\n" + waits(0) + waits(1)},
         {"kind": "absent", "rank": None, "call": Call("all_reduce", (64,))},
     ),
+    "a monitored barrier that one rank did not reach": (
+        {
+            "rank0": "WORLD_SIZE=3\n[rank0]: RuntimeError: [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 8 ms\n",
+            "rank1": "[rank1]: RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while "
+            "waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.\n",
+        },
+        {"kind": "absent", "rank": 2, "call": Call("monitored_barrier")},
+    ),
     "no line tells the collective": (
         {"job": "WORLD_SIZE=4\n[rank0]: RuntimeError: Timed out waiting 12000ms for recv operation to complete\n"},
         {"kind": "absent", "rank": None, "call": UNTOLD},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from nccl_slurm.cli.logs import report_of_logs
+from nccl_slurm.parse.patterns import Rows
+from nccl_slurm.repro.plan import plan
 from nccl_slurm.repro.script import Wish, write
 from tests.repro.plans import PLANS, report
 
@@ -56,7 +60,6 @@ RUNS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("exit", {"barrier": True}, ("rank 1: exit status 3", "failed to pass monitoredBarrier")),
     ("signal", {}, ("rank 1: exit status -11", "failed to pass monitoredBarrier")),
     ("op", {}, (MISMATCH, "Op type: ALLREDUCEvs BROADCAST")),
-    ("op", {"nproc": 4}, (MISMATCH, "but Rank 3 is running", "Op type: ALLREDUCEvs BROADCAST")),
     ("shape", {"barrier": True}, (MISMATCH, "TensorShape=[64, 65]", "Tensor shapes: 64 64vs 64 65")),
     ("shape, uneven parts", {"nproc": 4}, (MISMATCH, "OpType=_REDUCE_SCATTER_BASE", "Tensor shapes:")),
     ("shape, number of dimensions", {}, (MISMATCH, "Tensor shapes:")),
@@ -64,7 +67,7 @@ RUNS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("order", {}, (MISMATCH, "OpType=ALLREDUCE", "Op type:")),
     ("p2p, recv", {"nproc": 4}, ("rank 3: ", "Timed out waiting 3000ms for recv operation to complete")),
     ("ddp", {}, ("but Rank 0 has 3 params, while rank 1 has inconsistent 5 params",)),
-    ("init", {}, ("rank 0: ", "wait timeout after 3000ms, keys: ", "/1")),
+    ("init", {}, ("rank 0: ", "wait timeout after 3000ms, keys: /default_pg/0//cpu//0/1")),
     ("clients", {}, ("seconds waiting for clients. 1/2 clients joined",)),
     ("master", {}, ("The client socket has timed out after 3000ms while trying to connect to (127.0.0.1, ",)),
     ("name", {}, ("trying to connect to (no-such-host.invalid, 29500)",)),
@@ -80,6 +83,21 @@ def test_the_expected_error_comes(name: str, options: dict[str, Any], words: tup
     last = ended.stdout.splitlines()[-1]
     assert (ended.returncode, last[:12]) == (0, "reproduced: "), ended.stdout[-4000:] + ended.stderr[-2000:]
     assert [word for word in words if word not in ended.stdout] == []
+
+
+def test_what_the_ranks_printed_leads_to_the_same_script(tmp_path: Path, rows: Rows) -> None:
+    """torch's real words, read as logs of a job."""
+    ended = run(written(tmp_path, "op", nproc=4))
+    assert ended.returncode == 0 and "but Rank 3 is running" in ended.stdout.splitlines()[-1]
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for rank in range(4):
+        own = re.findall(rf"^\[rank {rank}\] (.*)$", ended.stdout, re.MULTILINE)
+        (logs / f"rank{rank}.log").write_text("\n".join(own))
+    report = report_of_logs(str(logs))
+    assert (report["verdict"]["class"], report["verdict"]["confidence"]) == ("collective-mismatch", "proven")
+    found, wanted = plan(report, rows), PLANS["op"]
+    assert (found.kind, found.rank, found.call, found.other) == (wanted.kind, 3, wanted.call, wanted.other)
 
 
 @pytest.mark.parametrize(
