@@ -4,6 +4,7 @@ NcclSlurmError
 ├── ConfigError          a configuration file is malformed, a key unknown, a value out of range
 ├── InputError           a path is missing, unreadable or holds nothing to read
 ├── InstallError         a part of an installation can't be made, or must not be taken away
+├── NotReproducible      no script of a few processes can show this failure, or nothing tells what it should show
 ├── JobError
 │   ├── UnknownJob       no such job, or not captured
 │   └── NotYours         the report belongs to another user
@@ -24,6 +25,7 @@ __all__ = [
     "InstallError",
     "JobError",
     "NcclSlurmError",
+    "NotReproducible",
     "NotYours",
     "RecordError",
     "SlurmError",
@@ -49,6 +51,10 @@ class InputError(NcclSlurmError):
 
 
 class InstallError(NcclSlurmError):
+    pass
+
+
+class NotReproducible(NcclSlurmError):
     pass
 
 

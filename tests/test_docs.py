@@ -79,7 +79,11 @@ def test_every_command_and_option_is_in_the_manual(name: str) -> None:
 
 
 def test_the_reference_names_no_option_that_does_not_exist() -> None:
-    known = set().union(*(options(command) for command in ALL.values())) | {"--version", "--comment"}
+    known = set().union(*(options(command) for command in ALL.values())) | {
+        "--version",
+        "--comment",
+        "--nproc-per-node",
+    }
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", COMMANDS_MD + manual("nccl-slurm.1"))) <= known
 
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "report": "report",
     "explain": "explain",
     "prompt": "prompt",
+    "repro": "repro",
     "jobs": "jobs",
     "nodes": "nodes",
     "drains": "drains",

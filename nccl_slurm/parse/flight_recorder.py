@@ -11,7 +11,7 @@ import json
 import pickle
 from typing import Any, Callable, ClassVar, Iterable, Mapping, NamedTuple
 
-__all__ = ["SIZE_LIMIT", "Dump", "Group", "looks_like", "read"]
+__all__ = ["SIZE_LIMIT", "Dump", "Group", "looks_like", "read", "told"]
 
 #: torch keeps 2,000 entries (TORCH_FR_BUFFER_SIZE) unless told otherwise: with 30 to 50 frames each these are 2 to 7 MB
 #: and 1.2 million steps of the unpickler.
@@ -31,7 +31,8 @@ _STATUS = (
 class Group(NamedTuple):
     """One process group as one rank saw it. Counters: sequence numbers of collectives, -1 for none yet.
 
-    ``waiting``: the oldest collective that is not completed. ``recent``: ``seq op sizes`` of the last ones.
+    ``waiting``: the oldest collective that is not completed, and the one behind it. ``recent``: ``seq op sizes`` of the
+    last ones.
     """
 
     name: str
@@ -72,7 +73,7 @@ def read(raw: bytes) -> Dump:
         entries = [entry for entry in _list(value.get("entries")) if isinstance(entry, dict)]
         config = _dict(value.get("pg_config"))
         names = _names(entries, config)
-        groups = _groups(entries, _dict(value.get("pg_status")), names)
+        groups = _groups(entries, _dict(value.get("pg_status")), names, _sizes(config))
         return Dump(_text(value.get("version"), 40), groups[:_GROUPS], _world(config))
     except ValueError:
         raise
@@ -156,17 +157,20 @@ def _names(entries: Iterable[Mapping[str, Any]], config: Mapping[Any, Any]) -> d
 
 
 def _groups(
-    entries: list[dict[str, Any]], status: Mapping[Any, Any], names: Mapping[str, tuple[str, str]]
+    entries: list[dict[str, Any]],
+    status: Mapping[Any, Any],
+    names: Mapping[str, tuple[str, str]],
+    sizes: Mapping[str, int],
 ) -> list[Group]:
     by_group: dict[str, list[dict[str, Any]]] = {}
     for entry in entries:
         by_group.setdefault(_text(entry.get("pg_id"), 80), []).append(entry)
     ids = sorted({*by_group, *(str(key) for key in status)})
     told = {str(key): _dict(value) for key, value in status.items()}
-    return [_group(names.get(one, (one, "")), by_group.get(one, []), told.get(one, {})) for one in ids]
+    return [_group(names.get(one, (one, "")), by_group.get(one, []), told.get(one, {}), sizes.get(one)) for one in ids]
 
 
-def _group(name: tuple[str, str], entries: list[dict[str, Any]], status: Mapping[str, Any]) -> Group:
+def _group(name: tuple[str, str], entries: list[dict[str, Any]], status: Mapping[str, Any], size: int | None) -> Group:
     collectives = [entry for entry in entries if not entry.get("is_p2p") and _seq(entry) is not None]
     seen = {"enqueued": -1, "started": -1, "completed": -1}
     for entry in collectives:
@@ -180,7 +184,7 @@ def _group(name: tuple[str, str], entries: list[dict[str, Any]], status: Mapping
     open_ones = [entry for entry in open_ones if _number(entry) > seen["completed"]]
     waiting = min(open_ones, key=_number, default=None)
     recent = [_line(entry) for entry in collectives[-_RECENT:]]
-    return Group(name[0], name[1], seen, None if waiting is None else _details(waiting), recent)
+    return Group(name[0], name[1], seen, None if waiting is None else _open(waiting, collectives, size), recent)
 
 
 def _seq(entry: Mapping[str, Any]) -> int | None:
@@ -207,6 +211,18 @@ def _op(entry: Mapping[str, Any]) -> str:
     return _text(entry.get("profiling_name"), 80)
 
 
+def _open(waiting: Mapping[str, Any], collectives: Iterable[Mapping[str, Any]], size: int | None) -> dict[str, Any]:
+    """``next``: as a line of ``recent``, the collective enqueued behind it, where there is one. ``nranks``: NCCL's."""
+    behind = (entry for entry in collectives if _number(entry) > _number(waiting))
+    following = min(behind, key=_number, default=None)
+    found = _details(waiting)
+    if following is not None:
+        found["next"] = _line(following)
+    if size is not None and not found["op"].startswith("gloo:"):
+        found["nranks"] = size
+    return found
+
+
 def _details(entry: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "seq": _number(entry),
@@ -227,6 +243,17 @@ def _line(entry: Mapping[str, Any]) -> str:
     return f"{_number(entry)} {_op(entry)} {_plain(entry.get('input_sizes'))}"[:200]
 
 
+def told(waiting: Mapping[str, Any]) -> str:
+    """``nccl:all_reduce 5 open, 8 ranks, in [[64]] ['Float'], out [[64]] ['Float']; then 6 nccl:broadcast [[3]]``.
+
+    A report keeps the text of a fact alone; `nccl_slurm.repro.sighting` reads the call from it.
+    """
+    sides = (f"{key} {waiting[f'{key}put_sizes']} {waiting[f'{key}put_dtypes']}" for key in ("in", "out"))
+    behind = f"; then {waiting['next']}" if "next" in waiting else ""
+    ranks = f"{waiting['nranks']} ranks, " if "nranks" in waiting else ""
+    return f"{waiting['op']} {waiting['seq']} open, {ranks}{', '.join(sides)}{behind}"
+
+
 def _plain(value: Any) -> str:
     """``[[64, 64]]`` from a list or a tuple of such; bounded."""
     return str(_shallow(value, 2))[:200]
@@ -239,15 +266,27 @@ def _shallow(value: Any, depth: int) -> Any:
 
 
 def _world(config: Mapping[Any, Any]) -> int | None:
-    """Ranks of the default group; ``ranks`` is a list, or its text in older versions."""
+    """Ranks of the default group."""
     for key, group in config.items():
         if str(key) and isinstance(group, dict) and (group.get("desc") == "default_pg" or str(key) == "0"):
-            ranks = group.get("ranks")
-            if isinstance(ranks, str):
-                ranks = [one for one in ranks.strip("[]").split(",") if one.strip().isdigit()]
-            if isinstance(ranks, (list, tuple)) and ranks:
-                return len(ranks)
+            size = _size(group)
+            if size:
+                return size
     return None
+
+
+def _sizes(config: Mapping[Any, Any]) -> dict[str, int]:
+    """Id of a group in this process → its number of ranks."""
+    sizes = {str(key): _size(group) for key, group in config.items() if isinstance(group, dict)}
+    return {key: size for key, size in sizes.items() if size}
+
+
+def _size(group: Mapping[str, Any]) -> int:
+    """``ranks`` is a list, or its text in older versions; 0 where it is neither."""
+    ranks = group.get("ranks")
+    if isinstance(ranks, str):
+        ranks = [one for one in ranks.strip("[]").split(",") if one.strip().isdigit()]
+    return len(ranks) if isinstance(ranks, (list, tuple)) else 0
 
 
 def _text(value: Any, limit: int) -> str:

@@ -436,6 +436,6 @@ def _group_facts(source: Source, group: flight_recorder.Group, rank: int | None,
     )
     if group.waiting is None:
         return [status]
-    text = f"flight recorder: group {group.name} {group.description}: {group.waiting['op']} {group.waiting['seq']} open"
+    text = f"flight recorder: group {group.name} {group.description}: {flight_recorder.told(group.waiting)}"
     waiting = replace(status, kind="flight-recorder.waiting", text=text, data={**base, **group.waiting})
     return [status, waiting]

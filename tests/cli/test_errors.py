@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from nccl_slurm.cli import lookup, main, prompt, report, status
+from nccl_slurm.cli import lookup, main, prompt, report, repro, status
 from nccl_slurm.cli.main import main as nccl_slurm
 from nccl_slurm.daemon.publish import published_name
 from nccl_slurm.errors import NotYours
@@ -30,7 +30,7 @@ from nccl_slurm.report.build import build
 
 NOBODY = 65534
 #: What a child that gives root away can't import any more: a checkout may be closed to others.
-LOADED_BEFORE = (lookup, prompt, report, status, store_module, text, Database)
+LOADED_BEFORE = (lookup, prompt, report, repro, status, store_module, text, Database)
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can become another user")
 
@@ -146,6 +146,8 @@ def test_unknown_jobs_nodes_and_runs_are_status_1(capsys: pytest.CaptureFixture[
         (("report", "42_1"), "`nccl-slurm status` says whether the daemon runs"),
         (("report", "42", "--run", "2"), "job 42 has no run 2; --run takes 1"),
         (("prompt", "42", "--run", "2"), "job 42 has no run 2; --run takes 1"),
+        (("repro", "42", "--run", "2"), "job 42 has no run 2; --run takes 1"),
+        (("repro", "42"), "the run is pending, nothing is judged yet; ask again when it has a report"),
         (("nodes", "n9"), "node n9: never seen; `nccl-slurm nodes` lists those that were"),
     ):
         status, line = fails(capsys, *arguments, *config)
@@ -287,6 +289,7 @@ def test_what_is_not_yours_is_status_3(closed_site: Path) -> None:
     for arguments, words in (
         (["report", "42"], "job 42 is not yours: its report is for its owner and the admins; ask one of them"),
         (["prompt", "42"], "job 42 is not yours: its report is for its owner and the admins; ask one of them"),
+        (["repro", "42"], "job 42 is not yours: its report is for its owner and the admins; ask one of them"),
         (["jobs"], "the store is for admins (root, the daemon's user); `nccl-slurm report JOBID` shows"),
         (["nodes"], "the store is for admins"),
         (["status"], "the store is for admins"),

@@ -47,6 +47,32 @@ def dump(entries: list[dict[str, Any]], ranks: int = 4, **status: int) -> dict[s
     }
 
 
+@pytest.mark.parametrize(
+    ("backend", "entries", "text"),
+    [
+        (
+            "nccl",
+            [(5, "started")],
+            "nccl:all_reduce 5 open, 4 ranks, in [[64, 64]] ['Float'], out [[64, 64]] ['Float']",
+        ),
+        (
+            "nccl",
+            [(5, "started"), (6, "scheduled"), (7, "scheduled")],
+            "nccl:all_reduce 5 open, 4 ranks, in [[64, 64]] ['Float'], out [[64, 64]] ['Float']; "
+            "then 6 nccl:all_reduce [[64, 64]]",
+        ),
+        ("gloo", [(5, "started")], "gloo:all_reduce 5 open, in [[64, 64]] ['Float'], out [[64, 64]] ['Float']"),
+    ],
+)
+def test_the_text_tells_the_open_collective_and_the_one_behind(
+    backend: str, entries: list[tuple[int, str]], text: str, read: Read
+) -> None:
+    """gloo's ``pg_config`` is wrong, so its size of the group is not told."""
+    raw = pickle.dumps(dump([entry(seq, state, backend) for seq, state in entries]), protocol=2)
+    waiting = one(read(source("nccl_trace_rank_3", raw)), "flight-recorder.waiting")
+    assert waiting.text == f"flight recorder: group 0 default_pg: {text}"
+
+
 @pytest.mark.parametrize("form", ["pickle", "json"])
 def test_progress_and_the_open_collective(form: str, read: Read) -> None:
     value = dump(
