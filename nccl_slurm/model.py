@@ -209,6 +209,8 @@ class NodeView:
     reason: str | None = None
     record: str = "missing"  # present | late | missing
     failed_in_run: bool = False  # Slurm showed DOWN, FAIL or NOT_RESPONDING inside the run's window
+    clock_offset_s: float | None = None  # ahead of what the run's clocks were measured against
+    clock_error_s: float | None = None  # what that may be wrong by; None: the clock was not measured
 
 
 @dataclass(frozen=True)

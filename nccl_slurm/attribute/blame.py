@@ -21,6 +21,7 @@ from nccl_slurm.attribute import (
     progress,
     shared_cause,
 )
+from nccl_slurm.attribute.clocks import Moment
 from nccl_slurm.attribute.finding import Finding
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Evidence, Verdict
@@ -74,21 +75,30 @@ def attribute(evidence: Evidence) -> Verdict:
 def _chosen(scene: Scene, findings: Sequence[Finding]) -> Finding:
     proven = [found for found in findings if found.culprits]
     if proven:
-        return _joined(_first_in_time(proven), findings)
+        return _joined(_first_in_time(scene, proven), findings)
     if endings.was_ended(scene):
         return _before_the_end(scene, findings)
     return _most_telling(findings)
 
 
-def _first_in_time(proven: Sequence[Finding]) -> Finding:
+def _first_in_time(scene: Scene, proven: Sequence[Finding]) -> Finding:
     """The first rule that proves someone, unless another proven finding is earlier beyond what clocks may err."""
     main = proven[0]
     for other in proven[1:]:
-        if main.time is None or other.time is None or other.rule.startswith(("progress", "missing")):
+        when, before = _moment(scene, main), _moment(scene, other)
+        if when is None or before is None or other.rule.startswith(("progress", "missing")):
             continue
-        if other.time + first_failure.MARGIN_S + other.uncertainty_s + main.uncertainty_s < main.time:
+        if scene.clocks.earlier(before, when, first_failure.MARGIN_S):
             main = other
     return main
+
+
+def _moment(scene: Scene, found: Finding) -> Moment | None:
+    """By the clock of the line that told its time."""
+    cited = set(found.facts)
+    lines = (fact for fact in scene.facts if fact.id in cited and fact.time == found.time)
+    whose = next((scene.moment(fact) for fact in lines), None)
+    return None if found.time is None else Moment(found.time, found.uncertainty_s, whose.host if whose else None)
 
 
 def _joined(main: Finding, findings: Sequence[Finding]) -> Finding:

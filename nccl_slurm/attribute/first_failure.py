@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nccl_slurm.attribute import endings, progress, reading
+from nccl_slurm.attribute.clocks import Moment
 from nccl_slurm.attribute.finding import Finding, cite, rank_list
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Fact
@@ -61,7 +62,7 @@ def find(scene: Scene) -> Finding | None:
     own = _signal_before_exceptions(strong) or _bare_exits(scene, everyone)
     if not own:
         return None
-    first = own[0] if len(own) == 1 else _earliest(own)
+    first = own[0] if len(own) == 1 else _earliest(scene, own)
     if first is None:
         return _several(scene, own)
     unordered = len(own) < len(strong)
@@ -103,15 +104,19 @@ def _several(scene: Scene, own: Sequence[Death]) -> Finding:
     ).naming(suspects, proven=False)
 
 
-def _earliest(own: Sequence[Death]) -> Death | None:
+def _earliest(scene: Scene, own: Sequence[Death]) -> Death | None:
     """The one that is earlier than all others by more than the clocks may err; None where that can't be told."""
-    if any(death.time is None for death in own):
+    timed = [(_moment(scene, death), death) for death in own if death.time is not None]
+    if len(timed) < len(own):
         return None
-    first, second, *rest = sorted(own, key=lambda death: death.time or 0.0)
-    if any(death.late for death in (second, *rest)):
-        return None
-    gap = (second.time or 0.0) - (first.time or 0.0)
-    return first if gap > MARGIN_S + first.uncertainty_s + second.uncertainty_s else None
+    when, first = min(timed, key=lambda pair: scene.clocks.corrected(pair[0]))
+    others = [(moment, death) for moment, death in timed if death is not first]
+    sure = all(scene.clocks.earlier(when, moment, MARGIN_S) and not death.late for moment, death in others)
+    return first if sure else None
+
+
+def _moment(scene: Scene, death: Death) -> Moment:
+    return Moment(death.time or 0.0, death.uncertainty_s, scene.host(death.rank))
 
 
 def _signal_before_exceptions(own: list[Death]) -> list[Death]:

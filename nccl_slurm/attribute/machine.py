@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from nccl_slurm.attribute import reading
+from nccl_slurm.attribute.clocks import Moment
 from nccl_slurm.attribute.finding import Finding, action_of, cite
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
@@ -128,8 +129,9 @@ def _inside(scene: Scene, fact: Fact) -> bool:
     if fact.time is None or scene.job is None:
         return True
     slack = SLACK_S + (fact.uncertainty_s or 0.0)
-    early = scene.job.start is not None and fact.time < scene.job.start - slack
-    late = scene.job.end is not None and fact.time > scene.job.end + slack
+    time = scene.clocks.corrected(Moment(fact.time, slack, scene.node(fact.host)))
+    early = scene.job.start is not None and time < scene.job.start - slack
+    late = scene.job.end is not None and time > scene.job.end + slack
     return not early and not late
 
 

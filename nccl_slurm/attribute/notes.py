@@ -24,6 +24,8 @@ __all__ = ["notes"]
 
 #: Notes of one kind; a cluster without a common image differs in everything.
 EACH_MAX = 6
+#: Less than this orders nothing that `first_failure.MARGIN_S` would not leave open.
+CLOCK_OFF_S = 1.0
 _VALUES_MAX = 4
 _VALUE_SHOWN = 60
 _HINT = "A hint, no proof."
@@ -37,6 +39,7 @@ def notes(scene: Scene, verdict: Verdict) -> tuple[Inference, ...]:
         *_paths(scene, facts),
         *_differences(scene, facts),
         *advice.advice(scene, verdict),
+        *_clocks(scene),
     )
 
 
@@ -90,6 +93,21 @@ def _differences(scene: Scene, lines: Sequence[Fact]) -> Iterator[Inference]:
         names = ", ".join(one.name[:_VALUE_SHOWN] for one in found[EACH_MAX : EACH_MAX + 8])
         text = f"{len(found) - EACH_MAX} more versions or settings differ: {names}."
         yield Inference(text, "setting.differs", _cited([fact for one in found[EACH_MAX:] for fact in one.facts[:1]]))
+
+
+def _clocks(scene: Scene) -> Iterator[Inference]:
+    """Nodes whose clock was off by more than its measuring may be."""
+    off = [
+        (node, offset, error)
+        for node in scene.evidence.nodes
+        if (offset := node.clock_offset_s) is not None
+        and (error := node.clock_error_s) is not None
+        and abs(offset) - error > CLOCK_OFF_S
+    ]
+    for node, offset, error in sorted(off, key=lambda one: -abs(one[1]))[:EACH_MAX]:
+        way = "ahead of" if offset > 0 else "behind"
+        text = f"{node.name}'s clock was {abs(offset):.0f} s {way} the controller's, give or take {error:.1f} s"
+        yield Inference(f"{text}: its times are compared with that taken off, and printed as they were.", "clock.off")
 
 
 def _values(scene: Scene, split: Split) -> str:

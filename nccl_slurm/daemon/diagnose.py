@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from nccl_slurm.attribute.blame import attribute
+from nccl_slurm.attribute.clocks import UNMEASURED_S
+from nccl_slurm.daemon.clocks import Offset, offsets
 from nccl_slurm.daemon.evidence import assemble, role_of, shows_nccl_or_torch
 from nccl_slurm.daemon.watch import failed_state
 from nccl_slurm.history.rows import NodeEventRow, RecordRow
+from nccl_slurm.hosts import fold
 from nccl_slurm.model import Evidence, Gap, Job, NodeView, Parsed, Verdict
 from nccl_slurm.recommend.ladder import recommend
 from nccl_slurm.report.build import build
@@ -73,15 +76,24 @@ def evidence_of(parts: Parts) -> Evidence:
     records = {row.node: row.record for row in parts.records}
     views = node_views(parts)
     missing = [Gap(f"node record of {view.name}", "none arrived") for view in views if view.record == "missing"]
-    return assemble(parts.job, views, records, parts.output, [*parts.gaps, *missing])
+    return assemble(parts.job, views, records, parts.output, [*parts.gaps, *missing, *_unmeasured(views)])
+
+
+def _unmeasured(views: Sequence[NodeView]) -> list[Gap]:
+    names = [view.name for view in views if view.record != "missing" and view.clock_error_s is None]
+    if not names or len(views) < 2:
+        return []
+    why = f"not measured: its times and other nodes' have an order only where they are {2 * UNMEASURED_S:.0f} s apart"
+    return [Gap(f"clock of {fold(names)}", why)]
 
 
 def node_views(parts: Parts) -> list[NodeView]:
     rows = {row.node: row for row in parts.records}
-    return [_view(name, rows.get(name), parts) for name in parts.job.nodes]
+    clocks = offsets(parts.job, parts.records)
+    return [_view(name, rows.get(name), parts, clocks.get(name)) for name in parts.job.nodes]
 
 
-def _view(name: str, row: RecordRow | None, parts: Parts) -> NodeView:
+def _view(name: str, row: RecordRow | None, parts: Parts, clock: Offset | None) -> NodeView:
     mine = [event for event in parts.events if event.node == name]
     end = parts.job.end if parts.job.end is not None else float("inf")
     at_start = _last(mine, parts.job.start or 0.0)
@@ -96,6 +108,8 @@ def _view(name: str, row: RecordRow | None, parts: Parts) -> NodeView:
         reason=at_end.reason if at_end else None,
         record=("late" if row.late else "present") if row else "missing",
         failed_in_run=any(failed_state(event.state) for event in inside),
+        clock_offset_s=clock.seconds if clock else None,
+        clock_error_s=clock.error_s if clock else None,
     )
 
 

@@ -54,15 +54,12 @@ def _doubled_gap(doubled: frozenset[int]) -> list[Gap]:
 
 
 def _facts_of(name: str, record: Mapping[str, Any], doubled: frozenset[int]) -> list[Fact]:
-    """A record's facts happened on its node, whatever host they claim, by a clock that was off by what the node
-    measured; files are shown below the node's name."""
+    """A record's facts happened on its node, whatever host they claim; files are shown below the node's name."""
     kernel = [replace(Fact.from_json(fact), host=name, trust="root") for fact in record["kernel_events"]]
     own = [replace(Fact.from_json(fact), host=name, trust="job") for fact in record["facts"]]
-    skew = abs(record["clock"]["offset_s"] or 0.0)
     return [
         replace(
             fact,
-            uncertainty_s=None if fact.time is None else (fact.uncertainty_s or 0.0) + skew,
             file=f"{name}/{fact.file}" if fact.file else None,
             rank=None if fact.rank in doubled else fact.rank,
         )

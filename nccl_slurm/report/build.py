@@ -40,6 +40,7 @@ def build(
 ) -> dict[str, Any]:
     """``status`` is pending, settling, live or final. ``verdict`` None: nothing was judged yet."""
     timeouts = _timeouts(evidence.facts)
+    off = {node.name: _off_by(node) for node in evidence.nodes}
     chosen = _chosen(evidence.facts, _cited(verdict, recommendations) | _ids_of(timeouts))
     return {
         "schema": "nccl-slurm/report/1",
@@ -47,14 +48,14 @@ def build(
         "job": _job(evidence.job),
         "nodes": [_node(node) for node in _nodes(evidence)],
         "verdict": None if verdict is None else _verdict(verdict),
-        "facts": [_fact(fact) for fact in chosen],
+        "facts": [_fact(fact, off) for fact in chosen],
         "inferences": [
             {"text": step.text, "rule": step.rule, "from": list(step.facts)}
             for step in (verdict.inferences if verdict else ())
         ],
         "gaps": [{"source": gap.source, "why": gap.why} for gap in _gaps(evidence, len(chosen))],
         "recommendations": [_recommendation(item) for item in recommendations],
-        "ranks": [_rank(rank) for rank in sorted(evidence.ranks, key=lambda rank: rank.rank)] + _silent(evidence),
+        "ranks": [_rank(rank, off) for rank in sorted(evidence.ranks, key=lambda rank: rank.rank)] + _silent(evidence),
         "transport": _transport(evidence.facts),
         "versions": _versions(evidence.facts),
         "timeouts": timeouts or None,
@@ -122,7 +123,16 @@ def _recommendation(item: Recommendation) -> dict[str, Any]:
     }
 
 
-def _rank(rank: Rank) -> dict[str, Any]:
+def _off_by(node: NodeView) -> float:
+    """Seconds by which stamps of this node may be off, as far as that was measured."""
+    return abs(node.clock_offset_s or 0.0) + (node.clock_error_s or 0.0)
+
+
+def _uncertain(of: Fact | Rank, off: Mapping[str, float]) -> float | None:
+    return None if of.uncertainty_s is None else of.uncertainty_s + off.get(of.host or "", 0.0)
+
+
+def _rank(rank: Rank, off: Mapping[str, float]) -> dict[str, Any]:
     return {
         "rank": rank.rank,
         "host": rank.host,
@@ -131,7 +141,7 @@ def _rank(rank: Rank) -> dict[str, Any]:
         "exit": rank.exit,
         "first": _time(rank.first),
         "last": _time(rank.last),
-        "uncertainty_s": rank.uncertainty_s,
+        "uncertainty_s": _uncertain(rank, off),
         "last_line": rank.last_line,
         "progress": {group: dict(counts) for group, counts in rank.progress.items()},
     }
@@ -147,7 +157,7 @@ def _silent(evidence: Evidence) -> list[dict[str, Any]]:
     return [{"rank": n, "host": None, "local_rank": None, "gpu": None, **_NOT_OBSERVED} for n in missing]
 
 
-def _fact(fact: Fact) -> dict[str, Any]:
+def _fact(fact: Fact, off: Mapping[str, float]) -> dict[str, Any]:
     keys = (
         "id",
         "text",
@@ -162,7 +172,11 @@ def _fact(fact: Fact) -> dict[str, Any]:
         "kind",
         "role",
     )
-    return {**{key: getattr(fact, key) for key in keys}, "time": _time(fact.time)}
+    return {
+        **{key: getattr(fact, key) for key in keys},
+        "uncertainty_s": _uncertain(fact, off),
+        "time": _time(fact.time),
+    }
 
 
 def _gaps(evidence: Evidence, shown: int) -> list[Gap]:

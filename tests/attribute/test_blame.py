@@ -10,6 +10,7 @@ from nccl_slurm.model import Evidence, Fact, Gap, NodeView, Rank, Step, Verdict
 from tests.attribute.scenarios import (
     HANG,
     SCENARIOS,
+    START,
     agent_saw,
     cancelled,
     closing,
@@ -304,6 +305,56 @@ def test_the_earlier_exception_is_named_beyond_the_clocks() -> None:
     assert culprits(verdict) == [(2, "n2")]
 
 
+@pytest.mark.parametrize(
+    ("gap", "clocks", "named"),
+    [
+        (60, {"n1": (0.0, 0.01), "n2": (0.0, 0.01)}, 2),
+        (60, {}, None),  # nobody measured: munge lets clocks be 300 s off, each
+        (590, {}, None),
+        (610, {}, 2),
+        (60, {"n1": (0.0, 30.0), "n2": (0.0, 30.0)}, None),
+        (60, {"n1": (0.0, 0.01)}, None),
+        (60, {"n1": (120.0, 1.0), "n2": (0.0, 1.0)}, 1),  # n1's clock was ahead: its exception came first
+        (60, {"n1": (60.0, 1.0), "n2": (0.0, 1.0)}, None),
+    ],
+)
+def test_the_order_of_two_nodes_is_that_of_their_measured_clocks(
+    gap: float, clocks: dict[str, tuple[float, float]], named: int | None
+) -> None:
+    """Rank 2 on n2 raised ``gap`` seconds before rank 1 on n1, each by its own node's clock."""
+    facts = [exception(1, time=HANG + gap, uncertainty_s=0.5), exception(2, time=HANG, uncertainty_s=0.5)]
+    measured = {name: clocks.get(name, (None, None)) for name in ("n1", "n2")}
+    views = nodes(**{name: {"clock_offset_s": of[0], "clock_error_s": of[1]} for name, of in measured.items()})
+    verdict = attribute(evidence([*facts, peer_closed(0), peer_closed(3)], table(4), world=4, nodes=views))
+    assert [rank for rank, _ in culprits(verdict)] == ([] if named is None else [named])
+    assert suspects(verdict) == ([1, 2] if named is None else [])
+
+
+@pytest.mark.parametrize(
+    ("hosts", "named"),
+    [({1: "n1", 2: "n1"}, [2]), ({1: "n1", 2: "n2"}, []), ({1: "n1"}, [2]), ({}, [2]), ({1: "n1", 3: "n2"}, [])],
+    ids=str,
+)
+def test_logs_that_name_one_host_at_most_have_one_clock(hosts: dict[int, str], named: list[int]) -> None:
+    facts = [exception(1, time=HANG + 60, uncertainty_s=0.5), exception(2, time=HANG, uncertainty_s=0.5)]
+    rows = [Rank(rank, host=hosts.get(rank), exit=1) for rank in range(4)]
+    verdict = attribute(evidence([*facts, peer_closed(0), peer_closed(3)], rows, world=4, job=None))
+    assert [rank for rank, _ in culprits(verdict)] == named
+
+
+def test_logs_of_more_ranks_than_a_node_has_gpus_have_several_clocks() -> None:
+    facts = [exception(1, time=HANG + 60, uncertainty_s=0.5), exception(2, time=HANG, uncertainty_s=0.5)]
+    said = [peer_closed(rank) for rank in range(9) if rank not in (1, 2)]
+    assert culprits(attribute(evidence([*facts, *said], world=9, job=None))) == []
+
+
+def test_a_xid_of_a_node_whose_clock_was_off_is_inside_the_run() -> None:
+    late = xid("n2", at=START - 900)
+    assert culprits(attribute(evidence([late]))) == []
+    off = nodes(n2={"clock_offset_s": -1000.0, "clock_error_s": 2.0})
+    assert culprits(attribute(evidence([late], nodes=off))) == [(None, "n2")]
+
+
 def test_an_exception_after_the_own_timeout_is_a_consequence() -> None:
     facts = [*(watchdog(rank, 41) for rank in range(3)), exception(1)]
     verdict = attribute(evidence(facts, table(4), world=4))
@@ -531,6 +582,15 @@ def test_a_hang_before_the_time_limit_is_a_hang() -> None:
     facts = [*(watchdog(rank, 41, pg="0") for rank in range(8)), cancelled("TIME LIMIT", at=HANG + 900)]
     verdict = attribute(evidence(facts, table(8), world=8, job=job("TIMEOUT", exit="0:0")))
     assert verdict.failure_class == "collective-hang-unattributed"
+
+
+@pytest.mark.parametrize(("after", "measured", "hang"), [(60, True, True), (60, False, False), (900, False, True)])
+def test_a_limit_comes_after_a_hang_only_where_the_clocks_tell(after: float, measured: bool, hang: bool) -> None:
+    facts = [*(watchdog(rank, 41, pg="0") for rank in range(4, 8)), cancelled("TIME LIMIT", at=HANG + after)]
+    facts[-1] = replace(facts[-1], data={"first_node": "n1"}, file="slurm-42.out")
+    views = nodes() if measured else nodes(n1={"clock_error_s": None}, n2={"clock_error_s": None})
+    verdict = attribute(evidence(facts, table(8), world=8, job=job("TIMEOUT", exit="0:0"), nodes=views))
+    assert (verdict.failure_class != "preempt-cancel") is hang
 
 
 def test_time_limit_with_nothing_before() -> None:

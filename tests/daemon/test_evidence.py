@@ -6,6 +6,7 @@ import pytest
 
 from nccl_slurm.daemon.evidence import assemble, merge_ranks, role_of, shows_nccl_or_torch
 from nccl_slurm.model import Evidence, Fact, Job, NodeView, Parsed, Rank
+from nccl_slurm.report.build import build
 from tests.collect.test_shared import record
 
 JOB = Job("42", 42, "c", nodes=("ip-10-0-0-1", "ip-10-0-0-2"))
@@ -28,9 +29,10 @@ def test_a_records_facts_are_its_nodes_whatever_they_claim() -> None:
 
 
 def test_a_clock_that_was_off_makes_times_less_certain() -> None:
-    off = record(facts=[fact(time=100.0, uncertainty_s=1.0).to_json()])
-    off["clock"] = {"source": "chronyc", "offset_s": -10.0, "synchronized": True}
-    assert put_together({"ip-10-0-0-1": off}).facts[0].uncertainty_s == 11.0
+    seen = NodeView("ip-10-0-0-1", clock_offset_s=-8.0, clock_error_s=2.0)
+    told = record(facts=[fact(time=100.0, uncertainty_s=1.0).to_json(), fact().to_json()])
+    evidence = assemble(JOB, [seen, NODES[1]], {"ip-10-0-0-1": told}, Parsed(), [])
+    assert [one["uncertainty_s"] for one in build(evidence, None, (), "final")["facts"]] == [11.0, None]
 
 
 def test_job_output_is_never_roots_word_and_its_hosts_are_the_nodes() -> None:
