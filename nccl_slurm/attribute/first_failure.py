@@ -244,7 +244,7 @@ def _by_word(rank: int, causes: Sequence[Fact]) -> Death:
     return Death(
         rank=rank,
         failure_class=best.hint or "rank-exception",
-        why=_first_words(best.text),
+        why=reading.words(best, 160),
         facts=[best, *(fact for fact in causes if fact is not best)],
         time=timed.time if timed else None,
         uncertainty_s=(timed.uncertainty_s or 0.0) if timed else 0.0,
@@ -297,8 +297,3 @@ def _when(facts: Iterable[Fact]) -> tuple[float | None, float]:
     timed = [fact for fact in facts if fact.time is not None]
     first = min(timed, key=lambda fact: fact.time or 0.0) if timed else None
     return (first.time, first.uncertainty_s or 0.0) if first else (None, 0.0)
-
-
-def _first_words(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 160 else line[:157] + "..."

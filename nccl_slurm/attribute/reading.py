@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,8 +22,10 @@ __all__ = [
     "tells_only_an_exit",
     "told_idle",
     "waited_since",
+    "words",
 ]
 
+_TASK_LABEL, _RANK_LABEL = re.compile(r"(\d{1,7}): "), re.compile(r"\[rank(\d{1,8})\]: ?")
 #: A traceback's last line.
 EXCEPTION = "python.exception"
 #: A rank says that it itself waited in a collective until its timeout.
@@ -106,6 +109,16 @@ def waited_since(fact: Fact) -> float | None:
     """When the wait began that this fact reports, seconds since 1970."""
     ran = number(fact.data, "ran_ms")
     return None if fact.time is None or ran is None else fact.time - ran / 1000
+
+
+def words(fact: Fact, limit: int) -> str:
+    """The line in one line of text, without the labels that name its task and rank once more."""
+    text = " ".join(fact.text.split())
+    for known, form in ((number(fact.data, "task"), _TASK_LABEL), (fact.rank, _RANK_LABEL)):
+        match = form.match(text)
+        if match is not None and int(match[1]) == known:
+            text = text[match.end() :]
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def task_numbers(facts: Iterable[Fact]) -> frozenset[int]:

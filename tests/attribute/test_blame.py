@@ -390,6 +390,26 @@ def test_earliest_attempt_counts() -> None:
     assert verdict.culprits[0].why == "ValueError: loss is nan"
 
 
+@pytest.mark.parametrize(
+    ("line", "task", "why"),
+    [
+        (" 3: ValueError: x", 3, "ValueError: x"),
+        ("3: [rank3]: ValueError: x", 3, "ValueError: x"),
+        ("[rank3]: ValueError: x", None, "ValueError: x"),
+        ("3: ValueError: x", None, "3: ValueError: x"),
+        ("7: ValueError: x", 3, "7: ValueError: x"),
+        ("[rank7]: ValueError: x", None, "[rank7]: ValueError: x"),
+        ("ValueError: " + "x" * 200, None, "ValueError: " + "x" * 145 + "..."),
+    ],
+)
+def test_labels_of_task_and_rank_are_in_the_evidence_and_not_in_the_summary(
+    line: str, task: int | None, why: str
+) -> None:
+    told = exception(3, line, data={} if task is None else {"task": task})
+    verdict = attribute(evidence([told, peer_closed(0), peer_closed(1), peer_closed(2)], table(4), world=4))
+    assert verdict.culprits[0].why == why and verdict.summary == f"Rank 3 failed first: {why}."
+
+
 def test_device_error_says_more_than_its_exception() -> None:
     facts = [exception(1, "RuntimeError: x"), cuda(1, "cuda-oom", "CUDA out of memory"), peer_closed(0)]
     verdict = attribute(evidence(facts, table(2), world=2))
