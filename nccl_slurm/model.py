@@ -215,7 +215,10 @@ class NodeView:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The input of attribution: everything known of one run. ``facts`` carry ids (see `numbered`)."""
+    """The input of attribution: everything known of one run. ``facts`` carry ids (see `numbered`).
+
+    ``mixed``: names of the runs whose logs these are, where they could not be told apart; then nobody is proven.
+    """
 
     job: Job | None = None
     nodes: Sequence[NodeView] = ()
@@ -223,6 +226,7 @@ class Evidence:
     ranks: Sequence[Rank] = ()
     gaps: Sequence[Gap] = ()
     world_size: int | None = None
+    mixed: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

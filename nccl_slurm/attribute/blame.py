@@ -59,10 +59,11 @@ def attribute(evidence: Evidence) -> Verdict:
     findings += [found for found in (rule(scene) for rule in LEFT) if found][:1]
     main = _chosen(scene, findings)
     others = [found for found in findings if found.rule != main.rule and not found.rule.startswith(_LESS)]
+    main = _of_several_runs(main) if evidence.mixed else main
     culprits = tuple(_allowed(scene, main.culprits))
     verdict = Verdict(
         failure_class=main.failure_class,
-        confidence=_confidence(main, culprits),
+        confidence=_confidence(main, culprits, mixed=bool(evidence.mixed)),
         summary=main.summary,
         action=main.next_step(),
         culprits=culprits,
@@ -145,8 +146,13 @@ def _before_the_end(scene: Scene, findings: Sequence[Finding]) -> Finding:
     return end
 
 
-def _confidence(main: Finding, culprits: Sequence[Culprit]) -> str:
-    if culprits or main.rule == "slurm.ended":
+def _of_several_runs(main: Finding) -> Finding:
+    """Rank 3 of one run is not rank 3 of the other: who waited for whom is not known."""
+    return main.naming([*main.culprits, *main.suspects], proven=False)
+
+
+def _confidence(main: Finding, culprits: Sequence[Culprit], *, mixed: bool) -> str:
+    if culprits or (main.rule == "slurm.ended" and not mixed):
         return "proven"
     return "likely" if main.confidence == "proven" else main.confidence
 
