@@ -42,9 +42,15 @@ class Group(NamedTuple):
 
 
 class Dump(NamedTuple):
+    """``first``, ``last``: when its oldest and newest entry was made, seconds since 1970. ``whole``: the oldest is the
+    first that its process made, so nothing has fallen out of the ring."""
+
     version: str
     groups: list[Group]
     world_size: int | None
+    first: float | None = None
+    last: float | None = None
+    whole: bool = False
 
 
 #: Keys of a dump or of its entries; JSON dumps have their keys sorted, so a long list of entries comes first.
@@ -73,7 +79,10 @@ def read(raw: bytes) -> Dump:
         config = _dict(value.get("pg_config"))
         names = _names(entries, config)
         groups = _groups(entries, _dict(value.get("pg_status")), names)
-        return Dump(_text(value.get("version"), 40), groups[:_GROUPS], _world(config))
+        made = [time for time in map(_created, entries) if time is not None]
+        whole = any(entry.get("record_id") == 0 for entry in entries)
+        first, last = min(made, default=None), max(made, default=None)
+        return Dump(_text(value.get("version"), 40), groups[:_GROUPS], _world(config), first, last, whole)
     except ValueError:
         raise
     except MemoryError:
@@ -217,10 +226,16 @@ def _details(entry: Mapping[str, Any]) -> dict[str, Any]:
         found[key] = _plain(entry.get(key))
     if isinstance(entry.get("timeout_ms"), int):
         found["timeout_ms"] = entry["timeout_ms"]
+    made = _created(entry)
+    return found if made is None else {**found, "created": made}
+
+
+def _created(entry: Mapping[str, Any]) -> float | None:
+    """Seconds since 1970."""
     for key, unit in (("time_created_ns", 1e9), ("time_created_us", 1e6)):
         if isinstance(entry.get(key), int):
-            found["created"] = min(entry[key], 1 << 62) / unit
-    return found
+            return float(max(0, min(entry[key], 1 << 62)) / unit)
+    return None
 
 
 def _line(entry: Mapping[str, Any]) -> str:
