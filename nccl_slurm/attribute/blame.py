@@ -49,6 +49,8 @@ LEFT: tuple[_Rule, ...] = (hang.hung, hang.flushed, hang.lost_peers, machine.hin
 _FOLLOW_AN_END = frozenset({"hang.lost-peers", "hang.flushed", "hang.consequences", "calm.completed", "calm.noise"})
 #: These add nothing where another finding was chosen.
 _LESS = ("hang", "calm", "shared-cause.no-rank")
+#: Actions that send a person to a machine.
+_ABOUT_A_NODE = ("investigate", "reboot", "replace", "network")
 _NOTHING = Finding("nothing", "unknown", "possible", "Nothing that was observed explains how the run ended.")
 
 
@@ -60,6 +62,7 @@ def attribute(evidence: Evidence) -> Verdict:
     main = _chosen(scene, findings)
     others = [found for found in findings if found.rule != main.rule and not found.rule.startswith(_LESS)]
     main = _of_several_runs(main) if evidence.mixed else main
+    main = replace(main, culprits=_where(scene, main, main.culprits), suspects=_where(scene, main, main.suspects))
     culprits = tuple(_allowed(scene, main.culprits))
     verdict = Verdict(
         failure_class=main.failure_class,
@@ -155,6 +158,16 @@ def _confidence(main: Finding, culprits: Sequence[Culprit], *, mixed: bool) -> s
     if culprits or (main.rule == "slurm.ended" and not mixed):
         return "proven"
     return "likely" if main.confidence == "proven" else main.confidence
+
+
+def _where(scene: Scene, main: Finding, named: Sequence[Culprit]) -> tuple[Culprit, ...]:
+    """Where the node is what wants looking at, a rank's host is told only if it is more than the job's own claim."""
+    if main.next_step() not in _ABOUT_A_NODE:
+        return tuple(named)
+    return tuple(
+        replace(one, host=None) if one.rank is not None and not scene.was_on(one.host, one.rank, one.evidence) else one
+        for one in named
+    )
 
 
 def _allowed(scene: Scene, named: Sequence[Culprit]) -> list[Culprit]:

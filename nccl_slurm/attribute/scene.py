@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import cached_property
 
@@ -110,6 +110,17 @@ class Scene:
         words = [*self.said.get(rank, ()), *(self.by_task.get(rank, ()) if self.tasks_are_ranks else ())]
         hosts = {fact.host for fact in words if fact.host}
         return self.node(hosts.pop()) if len(hosts) == 1 else None
+
+    def was_on(self, host: str | None, rank: int, evidence: Collection[str]) -> bool:
+        """Root speaks of this node in one of the facts, or they or other files of the rank were read on it. Logs
+        without a job, and runs of one node, know no better."""
+        if self.job is None or (self.job.nodes and len(self.job.nodes) == 1):
+            return True
+        row = self.table.get(rank)
+        if row is not None and any(name.startswith(f"{host}/") for name in row.files):
+            return True
+        cited = [fact for fact in self.facts if fact.id in evidence and self.node(fact.host) == host]
+        return any(fact.trust == "root" or (fact.file or "").startswith(f"{host}/") for fact in cited)
 
     @cached_property
     def clocks(self) -> Clocks:

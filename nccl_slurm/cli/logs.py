@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, cast
 import click
 
 from nccl_slurm.attribute.blame import attribute
+from nccl_slurm.attribute.placement import placed
 from nccl_slurm.errors import InputError
 from nccl_slurm.info.runs import runs
 from nccl_slurm.model import Evidence, Gap, numbered
@@ -40,6 +41,7 @@ def report_of_logs(path: str) -> dict[str, Any]:
         world_size=parsed.world_size,
         mixed=mixed,
     )
+    evidence = placed(evidence)
     verdict = attribute(evidence)
     return build(evidence, verdict, recommend(verdict, evidence), "final")
 

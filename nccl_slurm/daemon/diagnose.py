@@ -8,6 +8,7 @@ from typing import Any
 
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.attribute.clocks import UNMEASURED_S
+from nccl_slurm.attribute.placement import placed
 from nccl_slurm.daemon.clocks import Offset, offsets
 from nccl_slurm.daemon.evidence import assemble, role_of, shows_nccl_or_torch
 from nccl_slurm.daemon.watch import failed_state
@@ -76,7 +77,8 @@ def evidence_of(parts: Parts) -> Evidence:
     records = {row.node: row.record for row in parts.records}
     views = node_views(parts)
     missing = [Gap(f"node record of {view.name}", "none arrived") for view in views if view.record == "missing"]
-    return assemble(parts.job, views, records, parts.output, [*parts.gaps, *missing, *_unmeasured(views)])
+    gaps = [*parts.gaps, *missing, *_unmeasured(views)]
+    return placed(assemble(parts.job, views, records, parts.output, gaps))
 
 
 def _unmeasured(views: Sequence[NodeView]) -> list[Gap]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -29,14 +29,40 @@ def assemble(
     ranks += [_rank_on_node(rank, short) for rank in output.ranks]
     sizes = {size for size in [*(r["world_size"] for r in records.values()), output.world_size] if size is not None}
     told = [Gap(f"{name}: {gap['source']}", gap["why"]) for name, record in records.items() for gap in record["gaps"]]
+    agreed, conflicts = _agreed(ranks, set(short.values()))
     return Evidence(
         job=job,
         nodes=nodes,
         facts=numbered(facts),
-        ranks=merge_ranks(ranks),
-        gaps=_once([*gaps, *output.gaps, *told, *_disagreement(sizes), *_doubled_gap(doubled)]),
+        ranks=merge_ranks(agreed),
+        gaps=_once([*gaps, *output.gaps, *told, *_disagreement(sizes), *_doubled_gap(doubled), *conflicts]),
         world_size=sizes.pop() if len(sizes) == 1 and not doubled else None,
     )
+
+
+def _agreed(ranks: Sequence[Rank], nodes: Collection[str]) -> tuple[list[Rank], list[Gap]]:
+    """Where a node's record and the job's output differ about a rank. The record was written on the rank's node; of
+    two local ranks or GPUs neither is used. A host that is no node of the run is a container's name for itself."""
+    said: dict[tuple[int, str], dict[object, None]] = {}
+    for rank in ranks:
+        for key in ("host", "local_rank", "gpu"):
+            value = getattr(rank, key)
+            if value is not None and (key != "host" or value in nodes):
+                said.setdefault((rank.rank, key), {})[value] = None
+    gaps = [
+        Gap(f"rank {number}", f"{key}: both {' and '.join(map(str, values))}; {_used(key, values)}")
+        for (number, key), values in said.items()
+        if len(values) > 1
+    ]
+    unused: dict[int, dict[str, Any]] = {}
+    for (number, key), values in said.items():
+        if len(values) > 1 and key != "host":
+            unused.setdefault(number, {})[key] = None
+    return [replace(rank, **unused.get(rank.rank, {})) for rank in ranks], gaps
+
+
+def _used(key: str, values: Iterable[object]) -> str:
+    return f"{next(iter(values))} by its node's record" if key == "host" else "not used"
 
 
 def _on_two_nodes(ranks: Iterable[Rank]) -> frozenset[int]:

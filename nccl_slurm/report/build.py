@@ -7,6 +7,7 @@ from typing import Any
 
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.info import timeout
+from nccl_slurm.info.nic import nics
 from nccl_slurm.info.path import paths
 from nccl_slurm.info.version import versions
 from nccl_slurm.model import Culprit, Evidence, Fact, Gap, Job, NodeView, Rank, Recommendation, Verdict
@@ -40,6 +41,7 @@ def build(
 ) -> dict[str, Any]:
     """``status`` is pending, settling, live or final. ``verdict`` None: nothing was judged yet."""
     timeouts = _timeouts(evidence.facts)
+    adapters = nics(evidence.facts)
     off = {node.name: _off_by(node) for node in evidence.nodes}
     chosen = _chosen(evidence.facts, _cited(verdict, recommendations) | _ids_of(timeouts))
     return {
@@ -55,7 +57,10 @@ def build(
         ],
         "gaps": [{"source": gap.source, "why": gap.why} for gap in _gaps(evidence, len(chosen))],
         "recommendations": [_recommendation(item) for item in recommendations],
-        "ranks": [_rank(rank, off) for rank in sorted(evidence.ranks, key=lambda rank: rank.rank)] + _silent(evidence),
+        "ranks": [
+            _rank(rank, off, adapters.get(rank.rank, ())) for rank in sorted(evidence.ranks, key=lambda rank: rank.rank)
+        ]
+        + _silent(evidence),
         "transport": _transport(evidence.facts),
         "versions": _versions(evidence.facts),
         "timeouts": timeouts or None,
@@ -132,12 +137,13 @@ def _uncertain(of: Fact | Rank, off: Mapping[str, float]) -> float | None:
     return None if of.uncertainty_s is None else of.uncertainty_s + off.get(of.host or "", 0.0)
 
 
-def _rank(rank: Rank, off: Mapping[str, float]) -> dict[str, Any]:
+def _rank(rank: Rank, off: Mapping[str, float], adapters: Sequence[str]) -> dict[str, Any]:
     return {
         "rank": rank.rank,
         "host": rank.host,
         "local_rank": rank.local_rank,
         "gpu": rank.gpu,
+        "nics": list(adapters) or None,
         "exit": rank.exit,
         "first": _time(rank.first),
         "last": _time(rank.last),
@@ -154,7 +160,7 @@ def _silent(evidence: Evidence) -> list[dict[str, Any]]:
     if size - len(seen) > SILENT_MAX:
         return []
     missing = (number for number in range(size) if number not in seen)
-    return [{"rank": n, "host": None, "local_rank": None, "gpu": None, **_NOT_OBSERVED} for n in missing]
+    return [{"rank": n, "host": None, "local_rank": None, "gpu": None, "nics": None, **_NOT_OBSERVED} for n in missing]
 
 
 def _fact(fact: Fact, off: Mapping[str, float]) -> dict[str, Any]:

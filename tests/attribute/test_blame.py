@@ -7,6 +7,7 @@ import pytest
 
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.model import Evidence, Fact, Gap, NodeView, Rank, Step, Verdict
+from nccl_slurm.recommend.ladder import recommend
 from tests.attribute.scenarios import (
     HANG,
     SCENARIOS,
@@ -503,9 +504,25 @@ def test_what_a_job_prints_proves_nothing_about_a_machine() -> None:
     assert verdict.action not in ("reboot", "replace")
 
 
+@pytest.mark.parametrize(
+    ("file", "trust", "host"),
+    [("/home/alice/slurm-42.out", "job", None), ("n2/nccl.n2.7.log", "job", "n2"), ("n1/nccl.n2.7.log", "job", None)],
+    ids=["printed", "read-on-n2", "read-on-n1"],
+)
+def test_a_host_that_a_job_claims_is_nobodys_host_for_a_machine_action(file: str, trust: str, host: str | None) -> None:
+    """The job prints an ECC error of rank 3, and that rank 3 runs on n2."""
+    ecc = cuda(3, "gpu-hw-ecc", "CUDA error: uncorrectable ECC error encountered", host="n2", file=file, trust=trust)
+    found = evidence([ecc, peer_closed(0), peer_closed(1), peer_closed(2)], table(4), world=4)
+    verdict = attribute(found)
+    assert (verdict.failure_class, verdict.action, culprits(verdict)) == ("gpu-hw-ecc", "investigate", [(3, host)])
+    assert [item.target for item in recommend(verdict, found)] == [host]
+    assert {item.action for item in recommend(verdict, found)} == {"investigate"}
+
+
 def test_cuda_ecc_text_earns_a_look_at_most() -> None:
     facts = [cuda(1, "gpu-hw-ecc", "CUDA error: uncorrectable ECC error encountered"), peer_closed(0)]
-    verdict = attribute(evidence(facts, table(2), world=2))
+    there = [replace(row, files=[f"{row.host}/nccl.{row.host}.7.log"]) for row in table(2)]
+    verdict = attribute(evidence(facts, there, world=2))
     assert (verdict.failure_class, culprits(verdict), verdict.action) == ("gpu-hw-ecc", [(1, "n2")], "investigate")
 
 

@@ -109,3 +109,36 @@ def test_a_node_without_record_may_be_a_controller() -> None:
 @pytest.mark.parametrize(("producer", "shows"), [("nccl", True), ("gloo", True), ("kernel", False), ("python", False)])
 def test_evidence_of_a_training_job(producer: str, shows: bool) -> None:
     assert shows_nccl_or_torch(Evidence(facts=[fact(producer=producer)])) is shows
+
+
+@pytest.mark.parametrize(
+    ("claimed", "row", "told"),
+    [
+        (
+            Rank(3, host="ip-10-0-0-2"),
+            ("ip-10-0-0-1", 1, "g"),
+            ["host: both ip-10-0-0-1 and ip-10-0-0-2; ip-10-0-0-1 by its node's record"],
+        ),
+        (
+            Rank(3, host="ip-10-0-0-2.ec2.internal"),
+            ("ip-10-0-0-1", 1, "g"),
+            ["host: both ip-10-0-0-1 and ip-10-0-0-2; ip-10-0-0-1 by its node's record"],
+        ),
+        (Rank(3, host="container-7"), ("ip-10-0-0-1", 1, "g"), []),
+        (
+            Rank(3, local_rank=2, gpu="h"),
+            ("ip-10-0-0-1", None, None),
+            ["local_rank: both 1 and 2; not used", "gpu: both g and h; not used"],
+        ),
+        (Rank(3, local_rank=1, gpu="g"), ("ip-10-0-0-1", 1, "g"), []),
+    ],
+    ids=["host", "full-host", "container", "local-and-gpu", "agree"],
+)
+def test_a_record_and_the_output_that_differ_about_a_rank_are_a_gap(
+    claimed: Rank, row: tuple[Any, ...], told: list[str]
+) -> None:
+    there = record(ranks=[Rank(3, local_rank=1, gpu="g").to_json()])
+    found = put_together({"ip-10-0-0-1": there}, Parsed(ranks=[claimed]))
+    (one,) = found.ranks
+    assert (one.host, one.local_rank, one.gpu) == row
+    assert [gap.why for gap in found.gaps if gap.source == "rank 3"] == told
