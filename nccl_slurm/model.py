@@ -14,6 +14,7 @@ __all__ = [
     "ACTIONS",
     "CLASSES",
     "Culprit",
+    "Earlier",
     "Evidence",
     "Fact",
     "Gap",
@@ -214,6 +215,15 @@ class NodeView:
 
 
 @dataclass(frozen=True)
+class Earlier:
+    """An earlier run on the same machines. ``ways``: node, as this run calls it → what is compared → values."""
+
+    job: str
+    run: int
+    ways: Mapping[str, Mapping[str, Sequence[str]]]
+
+
+@dataclass(frozen=True)
 class Evidence:
     """The input of attribution: everything known of one run. ``facts`` carry ids (see `numbered`).
 
@@ -227,6 +237,7 @@ class Evidence:
     gaps: Sequence[Gap] = ()
     world_size: int | None = None
     mixed: Sequence[str] = ()
+    earlier: Earlier | None = None
 
 
 @dataclass(frozen=True)

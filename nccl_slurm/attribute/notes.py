@@ -11,10 +11,10 @@ from dataclasses import replace
 from nccl_slurm.attribute import advice
 from nccl_slurm.attribute.finding import cite
 from nccl_slurm.attribute.scene import Scene
-from nccl_slurm.hosts import fold_numbers
+from nccl_slurm.hosts import fold, fold_numbers
 from nccl_slurm.info.communicator import COMPLETE, START, Communicator, communicators
 from nccl_slurm.info.difference import differences
-from nccl_slurm.info.path import odd_paths, pair, path
+from nccl_slurm.info.path import changes, odd_paths, pair, path
 from nccl_slurm.info.setting import READ_BY_NCCL
 from nccl_slurm.info.split import Split
 from nccl_slurm.info.teller import told
@@ -37,6 +37,7 @@ def notes(scene: Scene, verdict: Verdict) -> tuple[Inference, ...]:
     return (
         *_inits(scene, facts),
         *_paths(scene, facts),
+        *_earlier(scene, facts),
         *_differences(scene, facts),
         *advice.advice(scene, verdict),
         *_clocks(scene),
@@ -81,6 +82,16 @@ def _paths(scene: Scene, lines: Sequence[Fact]) -> Iterator[Inference]:
         line = f" First: {pair(odd.facts[0])} via {way}." if way else ""
         text = f"Nodes differ in {odd.what}{inside}: {_values(scene, odd.split)}.{line} {_HINT}"
         yield Inference(text, "path.differs", _cited(odd.facts))
+
+
+def _earlier(scene: Scene, lines: Sequence[Fact]) -> Iterator[Inference]:
+    """Only root knows that the machines are the same, so this comes with a job alone."""
+    before = scene.evidence.earlier
+    for one in changes(before.ways, lines)[:EACH_MAX] if before else ():
+        job = f"job {before.job}{f' run {before.run}' if before.run > 1 else ''}" if before else ""
+        was, now = (" + ".join(values[:_VALUES_MAX])[: 2 * _VALUE_SHOWN] for values in (one.before, one.now))
+        text = f"{fold(one.hosts)}: {one.what} was {was} in {job} on the same nodes, and is {now} now."
+        yield Inference(f"{text} {_HINT}", "path.earlier", _cited(one.facts))
 
 
 def _differences(scene: Scene, lines: Sequence[Fact]) -> Iterator[Inference]:

@@ -14,6 +14,7 @@ from nccl_slurm.clock import Clock
 from nccl_slurm.config import Config
 from nccl_slurm.daemon.diagnose import Diagnosis, Parts, diagnose, went_well
 from nccl_slurm.daemon.disposition import disposition, in_scope
+from nccl_slurm.daemon.earlier import earlier, keep
 from nccl_slurm.daemon.output import OutputReader, Wanted, parsed_from_json
 from nccl_slurm.daemon.publish import is_published, publish
 from nccl_slurm.daemon.runs import key_of
@@ -129,13 +130,14 @@ class Conclusions:
             self._queue(run, found)
 
     def _parts(self, run: RunRow, output: Parsed) -> Parts:
-        until = self.clock.now()
+        until, records = self.clock.now(), self.store.records(*key_of(run))
         return Parts(
             job=run.as_job(),
-            records=self.store.records(*key_of(run)),
+            records=records,
             events=self.store.node_events(list(run.nodes), until=until),
             output=output,
             controllers=self.controllers,
+            earlier=None if _went_well(run) else earlier(self.store, run, records),
         )
 
     def _read_all(self, groups: Sequence[Sequence[RunRow]]) -> list[tuple[RunRow, Parsed | None]]:
@@ -179,6 +181,7 @@ class Conclusions:
     def _finish(self, run: RunRow, found: Diagnosis, *, speaks: bool) -> None:
         """Final comes last: a daemon that dies on the way does all of it again, and nothing of it twice."""
         self._keep(run, found)
+        keep(self.store, run, found.evidence)
         if speaks:
             self._queue(run, found)
         self.store.upsert_run(replace(run, status="final"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nccl_slurm.attribute.blame import attribute
@@ -14,7 +14,7 @@ from nccl_slurm.daemon.evidence import assemble, role_of, shows_nccl_or_torch
 from nccl_slurm.daemon.watch import failed_state
 from nccl_slurm.history.rows import NodeEventRow, RecordRow
 from nccl_slurm.hosts import fold
-from nccl_slurm.model import Evidence, Gap, Job, NodeView, Parsed, Verdict
+from nccl_slurm.model import Earlier, Evidence, Gap, Job, NodeView, Parsed, Verdict
 from nccl_slurm.recommend.ladder import recommend
 from nccl_slurm.report.build import build
 from nccl_slurm.report.line import comment
@@ -36,6 +36,7 @@ class Parts:
     output: Parsed
     controllers: Sequence[str]
     gaps: Sequence[Gap] = ()
+    earlier: Earlier | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def evidence_of(parts: Parts) -> Evidence:
     views = node_views(parts)
     missing = [Gap(f"node record of {view.name}", "none arrived") for view in views if view.record == "missing"]
     gaps = [*parts.gaps, *missing, *_unmeasured(views)]
-    return placed(assemble(parts.job, views, records, parts.output, gaps))
+    return replace(placed(assemble(parts.job, views, records, parts.output, gaps)), earlier=parts.earlier)
 
 
 def _unmeasured(views: Sequence[NodeView]) -> list[Gap]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from nccl_slurm.model import Job, Step, alike
 
-__all__ = ["CommentRow", "NodeEventRow", "NodeSeen", "Note", "RecordRow", "ReportRow", "RunRow"]
+__all__ = ["CommentRow", "NodeEventRow", "NodeSeen", "Note", "PathsRow", "RecordRow", "ReportRow", "RunRow"]
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,15 @@ class ReportRow:
     revision: int
     at: float
     report: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PathsRow:
+    """A run by its job's id and number, and machine identity → what is compared → values (``info.path``)."""
+
+    id: str
+    run: int
+    ways: Mapping[str, Mapping[str, Sequence[str]]]
 
 
 @dataclass(frozen=True)

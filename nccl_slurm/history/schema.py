@@ -1,4 +1,4 @@
-"""Tables and their versions. A change of a table needs a new version and a migration: a test compares with version 1.
+"""Tables and their versions. A change of a table needs a new version and a migration: a test compares with files.
 
 SQLite and MariaDB both: names are compared byte by byte (MariaDB's default would take ``N1`` for ``n1``), Text and
 LargeBinary have a length (MariaDB's shortest BLOB ends at 64 KiB), times are DOUBLE (its FLOAT loses seconds).
@@ -40,6 +40,7 @@ __all__ = [
     "node_records",
     "notes",
     "outputs",
+    "paths",
     "prepare",
     "reports",
     "run_nodes",
@@ -48,10 +49,6 @@ __all__ = [
 ]
 
 Migration = Callable[[Connection], None]
-
-#: ``MIGRATIONS[n]`` makes version n + 2 out of version n + 1. MariaDB commits each change of a table by itself, so a
-#: step that died half-way runs again: each must bear that.
-MIGRATIONS: tuple[Migration, ...] = ()
 
 _LONG = 2**24 - 1
 
@@ -154,6 +151,15 @@ reports = _table(
 #: The job's own output as it was read last: kept, since users remove logs and a late record asks for them again.
 outputs = _table("outputs", *_run_key(), Column("output", LargeBinary(_LONG), nullable=False))
 
+#: Ways that a run's data took. ``machines``: sha256 of the sorted identities of all its machines.
+paths = _table(
+    "paths",
+    *_run_key(),
+    Column("machines", String(64), nullable=False),
+    Column("paths", LargeBinary(_LONG), nullable=False),
+    Index("paths_machines", "machines"),
+)
+
 comments = _table(
     "comments",
     *_run_key(),
@@ -175,6 +181,15 @@ notes = _table(
     Column("count", Integer, nullable=False),
     Index("notes_kind_at", "kind", "at"),
 )
+
+
+def _add_paths(connection: Connection) -> None:
+    paths.create(connection, checkfirst=True)
+
+
+#: ``MIGRATIONS[n]`` makes version n + 2 out of version n + 1. MariaDB commits each change of a table by itself, so a
+#: step that died half-way runs again: each must bear that.
+MIGRATIONS: tuple[Migration, ...] = (_add_paths,)
 
 
 def version_of(connection: Connection) -> int:
