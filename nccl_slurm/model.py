@@ -135,6 +135,7 @@ class Rank:
     last_line: str | None = None
     progress: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     files: Sequence[str] = ()
+    step: str | None = None  # number of Slurm's step, where a run had several
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -158,7 +159,10 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a job as accounting tells it. ``exit`` and ``signal`` are the two halves of sacct's ExitCode."""
+    """One step of a job as accounting tells it. ``exit`` and ``signal`` are the two halves of sacct's ExitCode.
+
+    ``start``, ``end``: whole seconds of slurmctld's; None in runs that were stored before these were kept.
+    """
 
     id: str  # 42.0, 42.batch, 42.extern
     name: str
@@ -166,6 +170,8 @@ class Step:
     exit: int
     signal: int
     nodes: Sequence[str] = ()
+    start: float | None = None
+    end: float | None = None
 
 
 @dataclass(frozen=True)

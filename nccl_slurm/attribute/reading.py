@@ -51,6 +51,8 @@ LAUNCH_ON_NODE = frozenset({"slurm.launch-failed"})
 END_OF_RUN = frozenset({"slurm.cancelled"})
 #: What task_prolog wrote of one task.
 TASK = "slurm.task"
+#: How many ranks a step of several had.
+STEP_WORLD = "slurm.step-world"
 #: srun begins to end all tasks of a step; a task killed after that is no lead.
 STEP_ENDING = frozenset({"slurm.ending", "slurm.task-exit", "slurm.task-oom", "slurm.cancelled"})
 #: The printing node's own adapter failed: no peer can bring that about.

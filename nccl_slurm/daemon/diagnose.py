@@ -9,6 +9,7 @@ from typing import Any
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.attribute.clocks import UNMEASURED_S
 from nccl_slurm.attribute.placement import placed
+from nccl_slurm.attribute.steps import note, of_step
 from nccl_slurm.daemon.clocks import Offset, offsets
 from nccl_slurm.daemon.evidence import assemble, role_of, shows_nccl_or_torch
 from nccl_slurm.daemon.watch import failed_state
@@ -53,10 +54,21 @@ class Diagnosis:
 
 
 def diagnose(parts: Parts, status: str, *, run_in_comment: int | None = None) -> Diagnosis:
-    evidence = evidence_of(parts)
-    verdict = attribute(evidence)
-    report = build(evidence, verdict, recommend(verdict, evidence), status)
-    return Diagnosis(evidence, report, comment(report, run=run_in_comment), had_gpus(parts.records))
+    whole = evidence_of(parts)
+    evidence = placed(of_step(whole))
+    verdict = _with_step(attribute(evidence), parts.job)
+    shown = replace(evidence, job=parts.job, nodes=whole.nodes, facts=whole.facts)
+    report = build(shown, verdict, recommend(verdict, evidence), status)
+    return Diagnosis(shown, report, comment(report, run=run_in_comment), had_gpus(parts.records))
+
+
+def _with_step(verdict: Verdict, job: Job) -> Verdict:
+    told = note(job)
+    return (
+        verdict
+        if told is None
+        else replace(verdict, inferences=(*verdict.inferences[:1], told, *verdict.inferences[1:]))
+    )
 
 
 def had_gpus(records: Sequence[RecordRow]) -> bool:
@@ -70,7 +82,7 @@ def went_well(parts: Parts) -> Diagnosis:
     evidence = evidence_of(parts)
     how = "ended as it should" if parts.job.state == "COMPLETED" else f"was {(parts.job.state or 'ended').lower()}"
     verdict = Verdict("benign", "proven", f"The job {how}; nothing was looked for.", "none")
-    report = build(evidence, verdict, (), "final")
+    report = build(of_step(evidence), verdict, (), "final")
     return Diagnosis(evidence, report, comment(report))
 
 
@@ -79,7 +91,7 @@ def evidence_of(parts: Parts) -> Evidence:
     views = node_views(parts)
     missing = [Gap(f"node record of {view.name}", "none arrived") for view in views if view.record == "missing"]
     gaps = [*parts.gaps, *missing, *_unmeasured(views)]
-    return replace(placed(assemble(parts.job, views, records, parts.output, gaps)), earlier=parts.earlier)
+    return replace(assemble(parts.job, views, records, parts.output, gaps), earlier=parts.earlier)
 
 
 def _unmeasured(views: Sequence[NodeView]) -> list[Gap]:

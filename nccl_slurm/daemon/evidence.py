@@ -25,7 +25,7 @@ def assemble(
     facts = [fact for name, record in records.items() for fact in _facts_of(name, record, doubled)]
     facts += [_on_node(fact, short) for fact in output.facts]
     facts += [fact for name, record in records.items() for fact in _driver(name, record)]
-    ranks = [rank for rank in placed if rank.rank not in doubled]
+    ranks = [rank for rank in placed if (rank.rank, rank.step) not in doubled]
     ranks += [_rank_on_node(rank, short) for rank in output.ranks]
     sizes = {size for size in [*(r["world_size"] for r in records.values()), output.world_size] if size is not None}
     told = [Gap(f"{name}: {gap['source']}", gap["why"]) for name, record in records.items() for gap in record["gaps"]]
@@ -44,7 +44,7 @@ def _agreed(ranks: Sequence[Rank], nodes: Collection[str]) -> tuple[list[Rank], 
     """Where a node's record and the job's output differ about a rank. The record was written on the rank's node; of
     two local ranks or GPUs neither is used. A host that is no node of the run is a container's name for itself."""
     said: dict[tuple[int, str], dict[object, None]] = {}
-    for rank in ranks:
+    for rank in ranks if all(rank.step is None for rank in ranks) else ():
         for key in ("host", "local_rank", "gpu"):
             value = getattr(rank, key)
             if value is not None and (key != "host" or value in nodes):
@@ -65,21 +65,25 @@ def _used(key: str, values: Iterable[object]) -> str:
     return f"{next(iter(values))} by its node's record" if key == "host" else "not used"
 
 
-def _on_two_nodes(ranks: Iterable[Rank]) -> frozenset[int]:
+#: A rank and the step that it is of.
+_Who = tuple[int, str | None]
+
+
+def _on_two_nodes(ranks: Iterable[Rank]) -> frozenset[_Who]:
     """Where a node's logs show a sub-group alone (tensor parallel inside a node), its group ranks look global, and
     the same numbers come from every node: none of them can be believed."""
-    first: dict[int, str | None] = {}
-    return frozenset(rank.rank for rank in ranks if first.setdefault(rank.rank, rank.host) != rank.host)
+    first: dict[_Who, str | None] = {}
+    return frozenset(who for r in ranks if first.setdefault(who := (r.rank, r.step), r.host) != r.host)
 
 
-def _doubled_gap(doubled: frozenset[int]) -> list[Gap]:
+def _doubled_gap(doubled: frozenset[_Who]) -> list[Gap]:
     if not doubled:
         return []
-    which = ", ".join(str(rank) for rank in sorted(doubled)[:20])
+    which = ", ".join(str(rank) for rank in sorted({rank for rank, _ in doubled})[:20])
     return [Gap("rank numbers", f"several nodes claim rank {which}: ranks of sub-groups, not used")]
 
 
-def _facts_of(name: str, record: Mapping[str, Any], doubled: frozenset[int]) -> list[Fact]:
+def _facts_of(name: str, record: Mapping[str, Any], doubled: frozenset[_Who]) -> list[Fact]:
     """A record's facts happened on its node, whatever host they claim; files are shown below the node's name."""
     kernel = [replace(Fact.from_json(fact), host=name, trust="root") for fact in record["kernel_events"]]
     own = [replace(Fact.from_json(fact), host=name, trust="job") for fact in record["facts"]]
@@ -87,7 +91,7 @@ def _facts_of(name: str, record: Mapping[str, Any], doubled: frozenset[int]) -> 
         replace(
             fact,
             file=f"{name}/{fact.file}" if fact.file else None,
-            rank=None if fact.rank in doubled else fact.rank,
+            rank=None if (fact.rank, fact.data.get("of_step")) in doubled else fact.rank,
         )
         for fact in [*kernel, *own]
     ]
@@ -121,11 +125,13 @@ def _placed(rank: Rank, node: str) -> Rank:
 
 
 def merge_ranks(ranks: Iterable[Rank]) -> tuple[Rank, ...]:
-    """One entry a rank; the first that knows a thing tells it, times are widened, progress is taken per group."""
-    merged: dict[int, Rank] = {}
+    """One entry a rank, and a step where there are several; the first that knows a thing tells it, times are widened,
+    progress is taken per group."""
+    merged: dict[_Who, Rank] = {}
     for rank in ranks:
-        merged[rank.rank] = _merge(merged[rank.rank], rank) if rank.rank in merged else rank
-    return tuple(merged[number] for number in sorted(merged))
+        who = rank.rank, rank.step
+        merged[who] = _merge(merged[who], rank) if who in merged else rank
+    return tuple(merged[who] for who in sorted(merged, key=lambda who: (who[0], who[1] or "")))
 
 
 def _merge(one: Rank, two: Rank) -> Rank:

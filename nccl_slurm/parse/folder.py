@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, BinaryIO, Callable, Hashable, Iterable, Iterator, NamedTuple, cast
 
 from nccl_slurm.model import Fact, Gap, Parsed
-from nccl_slurm.parse import content, dumps, elastic, flight_recorder, names, ras, task, torch
+from nccl_slurm.parse import content, dumps, elastic, flight_recorder, names, ras, steps, task, torch
 from nccl_slurm.parse.finding import find
 from nccl_slurm.parse.logfile import Lines, Log, Seen, read_log
 from nccl_slurm.parse.nccl import Communicators, Member
@@ -49,7 +49,16 @@ def read_sources(
 
     ``program`` searches large files; None is GNU grep where it is, else Python. The answer is the same by any.
     """
-    reading = _Reading(rows, time.time() if now is None else now, program or grep())
+    when, search = time.time() if now is None else now, program or grep()
+    groups = steps.by_step(list(sources))
+    if len(groups) == 1:
+        return _read(next(iter(groups.values())), rows, when, search)
+    return steps.joined({step: _read(group, rows, when, search) for step, group in groups.items()})
+
+
+def _read(sources: Iterable[Source], rows: Rows, now: float, program: Program | None) -> Parsed:
+    """One step's."""
+    reading = _Reading(rows, now, program)
     left = iter(sources)
     while True:
         together = list(islice(left, _TOGETHER))

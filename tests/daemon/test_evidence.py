@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from nccl_slurm.daemon.diagnose import Parts, diagnose
 from nccl_slurm.daemon.evidence import assemble, merge_ranks, role_of, shows_nccl_or_torch
-from nccl_slurm.model import Evidence, Fact, Job, NodeView, Parsed, Rank
+from nccl_slurm.history.rows import RecordRow
+from nccl_slurm.model import Evidence, Fact, Job, NodeView, Parsed, Rank, Step
 from nccl_slurm.report.build import build
 from tests.collect.test_shared import record
 
@@ -142,3 +144,54 @@ def test_a_record_and_the_output_that_differ_about_a_rank_are_a_gap(
     (one,) = found.ranks
     assert (one.host, one.local_rank, one.gpu) == row
     assert [gap.why for gap in found.gaps if gap.source == "rank 3"] == told
+
+
+def test_a_rank_of_two_steps_on_two_nodes_is_no_contradiction() -> None:
+    one = record(ranks=[Rank(3, step="0").to_json()], facts=[fact(rank=3, data={"of_step": "0"}).to_json()])
+    two = record(node="n2", ranks=[Rank(3, step="1").to_json()], facts=[fact(rank=3, data={"of_step": "1"}).to_json()])
+    found = put_together({"ip-10-0-0-1": one, "ip-10-0-0-2": two})
+    assert [(rank.rank, rank.step, rank.host) for rank in found.ranks] == [
+        (3, "0", "ip-10-0-0-1"),
+        (3, "1", "ip-10-0-0-2"),
+    ]
+    assert [one.rank for one in found.facts] == [3, 3] and found.gaps == ()
+    same = put_together({"ip-10-0-0-1": one, "ip-10-0-0-2": one})
+    assert same.ranks == () and [one.rank for one in same.facts] == [None, None]
+
+
+def test_a_job_that_tried_again_on_another_node_is_reported_by_the_step_that_failed() -> None:
+    def rows(*ranks: int, step: str) -> list[dict[str, Any]]:
+        return [Rank(rank, step=step).to_json() for rank in ranks]
+
+    def said(rank: int, step: str, *, lost: bool) -> dict[str, Any]:
+        more = {"role": "consequence", "hint": "net-peer-lost", "kind": "gloo.peer-closed"}
+        why = more if lost else {"hint": "rank-exception", "kind": "python.exception", "text": "ValueError: nan"}
+        return fact(rank=rank, data={"of_step": step}, **why).to_json()
+
+    def world(step: str) -> dict[str, Any]:
+        return fact(kind="slurm.step-world", role="context", data={"of_step": step, "world_size": 3}).to_json()
+
+    nodes = ("n1", "n2", "n3")
+    steps = (
+        Step("42.0", "train", "FAILED", 1, 0, ("n1", "n2"), 1000.0, 2000.0),
+        Step("42.1", "train", "COMPLETED", 0, 0, ("n1", "n3"), 2005.0, 3000.0),
+    )
+    job = Job("42", 42, "c", state="COMPLETED", nodes=nodes, start=1000.0, end=3000.0, steps=steps)
+    records = {
+        "n1": record(
+            ranks=[*rows(0, 1, step="0"), *rows(0, 1, step="1")],
+            facts=[said(0, "0", lost=True), said(1, "0", lost=True), world("0")],
+        ),
+        "n2": record(node="n2", ranks=rows(2, step="0"), facts=[said(2, "0", lost=False)]),
+        "n3": record(node="n3", ranks=rows(2, step="1"), facts=[said(2, "1", lost=True), world("1")]),
+    }
+    parts = [RecordRow("c", 42, 1, node, 1.0, "", False, one) for node, one in records.items()]
+    found = diagnose(Parts(job, parts, (), Parsed(), ()), "final")
+    assert [(one["rank"], one["host"]) for one in found.report["verdict"]["culprits"]] == [(2, "n2")]
+    assert [(one["rank"], one["host"]) for one in found.report["ranks"]] == [(0, "n1"), (1, "n1"), (2, "n2")]
+    assert found.report["job"]["state"] == "COMPLETED" and len(found.report["job"]["steps"]) == 2
+    assert [one["name"] for one in found.report["nodes"]] == list(nodes)
+    told = [step["text"] for step in found.report["inferences"] if step["rule"] == "step.judged"]
+    judged = "Step 0 (FAILED) is judged, one of 2 of this job."
+    assert told == [f"{judged} Step 1 completed after it, so its failure did not end the job."]
+    assert found.comment == "[nccl-slurm: rank 2 n2 failed first (rank-exception); fix-code; report 42]"
