@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from nccl_slurm.daemon.steps import told_apart
 from nccl_slurm.info.version import GPU_DRIVER
 from nccl_slurm.model import Evidence, Fact, Gap, Job, NodeView, Parsed, Rank, numbered
 
@@ -19,6 +20,7 @@ def assemble(
     job: Job, nodes: Sequence[NodeView], records: Mapping[str, Mapping[str, Any]], output: Parsed, gaps: Iterable[Gap]
 ) -> Evidence:
     """``records`` by node name, each valid against node-record/1; ``output`` is the job's own stdout and stderr."""
+    records = told_apart(records)
     short = {node.name.partition(".")[0]: node.name for node in nodes}
     placed = [_placed(Rank.from_json(rank), name) for name, record in records.items() for rank in record["ranks"]]
     doubled = _on_two_nodes(placed)

@@ -195,3 +195,20 @@ def test_a_job_that_tried_again_on_another_node_is_reported_by_the_step_that_fai
     judged = "Step 0 (FAILED) is judged, one of 2 of this job."
     assert told == [f"{judged} Step 1 completed after it, so its failure did not end the job."]
     assert found.comment == "[nccl-slurm: rank 2 n2 failed first (rank-exception); fix-code; report 42]"
+
+
+def test_a_node_that_had_one_step_alone_speaks_for_that_one() -> None:
+    def task(step: str) -> dict[str, Any]:
+        return fact(kind="slurm.task", role="context", producer="slurm", data={"step": step, "procid": 0}).to_json()
+
+    def told(*steps: str, node: str = "n1") -> dict[str, Any]:
+        own = [*map(task, steps), fact(rank=3).to_json()]
+        return record(node=node, ranks=[Rank(3).to_json()], facts=own, world_size=4)
+
+    two = put_together({"ip-10-0-0-1": told("0", "batch"), "ip-10-0-0-2": told("1", node="n2")})
+    assert [(rank.rank, rank.step) for rank in two.ranks] == [(3, "0"), (3, "1")]
+    assert [one.data["of_step"] for one in two.facts if one.rank == 3] == ["0", "1"]
+    worlds = [(one.data["of_step"], one.data["world_size"]) for one in two.facts if one.kind == "slurm.step-world"]
+    assert worlds == [("0", 4), ("1", 4)] and two.world_size is None
+    once = put_together({"ip-10-0-0-1": told("0", "batch"), "ip-10-0-0-2": told("0", node="n2")})
+    assert [gap.source for gap in once.gaps] == ["rank numbers"]
