@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Iterable, Mapping, NamedTuple, Sequence
 
 from nccl_slurm.model import Gap
-from nccl_slurm.parse.flight_recorder import Dump
+from nccl_slurm.parse.flight_recorder import Dump, Group
 from nccl_slurm.parse.source import Source
 
 __all__ = ["Dumped", "of_one_world", "of_the_last_start"]
@@ -63,30 +63,37 @@ def of_the_last_start(
 def _outlived(
     rank: int, one: Dumped, dumps: Mapping[int, Dumped], starts: Mapping[int, float], oldest: float | None
 ) -> str | None:
-    last = one.dump.last
+    last = one.dump.until
     zones = ZONES_S if one.source.host is None else 0.0
     if last is not None and rank in starts and last + zones < starts[rank]:
         return f"rank {rank} began anew after its last entry"
     if oldest is not None and 0 < one.source.mtime < oldest - APART_S - zones:
         return "written before any line of the logs"
-    if any(_began_after(other, one) for other in dumps.values() if other is not one):
-        return "other ranks' recorders began after its last entry"
+    if any(_is_of_a_run_before(one, other) for other in dumps.values() if other is not one):
+        return "other ranks counted anew after its last entry"
     return None
 
 
-def _began_after(other: Dumped, one: Dumped) -> bool:
-    """``other`` holds its process's first entry, made after ``one`` had made its last and completed some.
+def _is_of_a_run_before(one: Dumped, other: Dumped) -> bool:
+    """``one`` had made its last entry when ``other`` entered a collective of that number, and ``one`` completed it.
 
-    A rank can't have completed collectives of a group that another of its ranks had not begun.
+    In one run nobody completes a collective that another rank has yet to enter: a restart counts anew. What was entered
+    only is the CPU running ahead, or waiting for a rank that starts late.
     """
-    first, last = other.dump.first, one.dump.last
-    if first is None or last is None or not other.dump.whole:
-        return False
-    done = {group.name for group in one.dump.groups if group.counters["completed"] > 0}
-    shared = done & {group.name for group in other.dump.groups}
+    since, until = other.dump.since, one.dump.until
     same = one.source.host is not None and one.source.host == other.source.host
-    return bool(shared) and first > last + (0.0 if same else APART_S)
+    if since is None or until is None or since <= until + (0.0 if same else APART_S):
+        return False
+    theirs = {group.name: group.held for group in other.dump.groups}
+    return any(_completed(group, theirs.get(group.name)) for group in one.dump.groups)
+
+
+def _completed(group: Group, theirs: tuple[int, int] | None) -> bool:
+    """A collective that both rings hold, by its number."""
+    if group.held is None or theirs is None:
+        return False
+    return max(group.held[0], theirs[0]) <= min(group.held[1], theirs[1], group.counters["completed"])
 
 
 def _written(one: Dumped) -> tuple[float, float]:
-    return one.dump.last or 0.0, one.source.mtime
+    return one.dump.until or 0.0, one.source.mtime

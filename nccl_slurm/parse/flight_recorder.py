@@ -31,7 +31,8 @@ _STATUS = (
 class Group(NamedTuple):
     """One process group as one rank saw it. Counters: sequence numbers of collectives, -1 for none yet.
 
-    ``waiting``: the oldest collective that is not completed. ``recent``: ``seq op sizes`` of the last ones.
+    ``waiting``: the oldest collective that is not completed. ``recent``: ``seq op sizes`` of the last ones. ``held``:
+    first and last sequence number of the collectives that the ring still holds.
     """
 
     name: str
@@ -39,18 +40,15 @@ class Group(NamedTuple):
     counters: dict[str, int]
     waiting: dict[str, Any] | None
     recent: list[str]
+    held: tuple[int, int] | None = None
 
 
 class Dump(NamedTuple):
-    """``first``, ``last``: when its oldest and newest entry was made, seconds since 1970. ``whole``: the oldest is the
-    first that its process made, so nothing has fallen out of the ring."""
-
     version: str
     groups: list[Group]
     world_size: int | None
-    first: float | None = None
-    last: float | None = None
-    whole: bool = False
+    since: float | None = None  # when its oldest and newest entries were made, seconds since 1970
+    until: float | None = None
 
 
 #: Keys of a dump or of its entries; JSON dumps have their keys sorted, so a long list of entries comes first.
@@ -80,9 +78,8 @@ def read(raw: bytes) -> Dump:
         names = _names(entries, config)
         groups = _groups(entries, _dict(value.get("pg_status")), names)
         made = [time for time in map(_created, entries) if time is not None]
-        whole = any(entry.get("record_id") == 0 for entry in entries)
-        first, last = min(made, default=None), max(made, default=None)
-        return Dump(_text(value.get("version"), 40), groups[:_GROUPS], _world(config), first, last, whole)
+        since, until = min(made, default=None), max(made, default=None)
+        return Dump(_text(value.get("version"), 40), groups[:_GROUPS], _world(config), since, until)
     except ValueError:
         raise
     except MemoryError:
@@ -189,7 +186,9 @@ def _group(name: tuple[str, str], entries: list[dict[str, Any]], status: Mapping
     open_ones = [entry for entry in open_ones if _number(entry) > seen["completed"]]
     waiting = min(open_ones, key=_number, default=None)
     recent = [_line(entry) for entry in collectives[-_RECENT:]]
-    return Group(name[0], name[1], seen, None if waiting is None else _details(waiting), recent)
+    numbers = [_number(entry) for entry in collectives]
+    held = (min(numbers), max(numbers)) if numbers else None
+    return Group(name[0], name[1], seen, None if waiting is None else _details(waiting), recent, held)
 
 
 def _seq(entry: Mapping[str, Any]) -> int | None:

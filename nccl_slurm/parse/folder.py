@@ -452,11 +452,15 @@ def _owner(fact: Fact, pid: int | None) -> Hashable:
 
 
 def _dump_facts(one: dumps.Dumped, rank: int | None, host: str | None) -> list[Fact]:
-    return [fact for group in one.dump.groups for fact in _group_facts(one.source, group, rank, host)]
+    return [fact for group in one.dump.groups for fact in _group_facts(one.source, group, rank, host, one.dump.until)]
 
 
-def _group_facts(source: Source, group: flight_recorder.Group, rank: int | None, host: str | None) -> list[Fact]:
+def _group_facts(
+    source: Source, group: flight_recorder.Group, rank: int | None, host: str | None, until: float | None
+) -> list[Fact]:
     base: dict[str, Any] = {"pg": group.name, "pg_name": group.description}
+    if until is not None:
+        base["until"] = until
     said = ", ".join(f"{key} {value}" for key, value in group.counters.items())
     status = Fact(
         kind="flight-recorder.status",

@@ -231,14 +231,13 @@ def test_two_dumps_of_one_name_name_nobody(read: Read) -> None:
     assert any("another folder" in gap.why for gap in parsed.gaps)
 
 
-def of_rank(rank: int, begin: float, *, host: str | None = "n1", ranks: int = 4, whole: bool = True) -> Source:
-    """Six collectives, a second each, from ``begin`` seconds after `NOW` on; the last one open."""
+def of_rank(rank: int, begin: float, *, host: str | None = "n1", ranks: int = 4, first: int = 0) -> Source:
+    """Six collectives from number ``first`` on, a second each, from ``begin`` seconds after `NOW` on; the last open."""
     made = [
-        entry(seq, "completed" if seq < 5 else "started", record_id=seq if whole else seq + 9)
-        | {"time_created_ns": int((NOW + begin + seq) * 1e9)}
+        entry(first + seq, "completed" if seq < 5 else "started") | {"time_created_ns": int((NOW + begin + seq) * 1e9)}
         for seq in range(6)
     ]
-    raw = json.dumps(dump(made, ranks, enqueued=5, started=5, completed=4)).encode()
+    raw = json.dumps(dump(made, ranks, enqueued=first + 5, started=first + 5, completed=first + 4)).encode()
     return source(f"nccl_trace_rank_{rank}", raw, host=host, mtime=NOW + begin + 600)
 
 
@@ -256,7 +255,8 @@ def started(rank: int, at: float, *, host: str | None = "n1") -> Source:
     [
         ([of_rank(0, 0), of_rank(1, 0)], {0, 1}),
         ([of_rank(0, 0), of_rank(1, 60)], {1}),  # of the attempt before
-        ([of_rank(0, 0), of_rank(1, 60, whole=False)], {0, 1}),  # its ring may have wrapped: nothing tells
+        ([of_rank(0, 0), of_rank(1, 60, first=6)], {0, 1}),  # others went on in a group without rank 0's entries
+        ([of_rank(0, 0, first=9), of_rank(1, 60, first=11)], {1}),  # both rings have wrapped
         ([of_rank(0, 0, host=None), of_rank(1, 60, host=None)], {0, 1}),  # two clocks
         ([of_rank(0, 0, host=None), of_rank(1, 700, host=None)], {1}),
         ([of_rank(0, 0), of_rank(1, 0), started(0, -1), started(1, -1)], {0, 1}),
@@ -270,6 +270,7 @@ def started(rank: int, at: float, *, host: str | None = "n1") -> Source:
     ids=[
         "one-attempt",
         "two-attempts",
+        "went-on",
         "wrapped",
         "two-clocks",
         "ten-minutes",
@@ -294,7 +295,7 @@ def test_dumps_of_an_earlier_attempt_or_job_are_a_gap(sources: list[Any], used: 
 
 def test_a_rank_that_has_only_run_ahead_is_no_earlier_attempt(read: Read) -> None:
     """Rank 0 has enqueued its first collective and waits for rank 1, whose program starts a minute later."""
-    first = dump([entry(1, "scheduled", record_id=0) | {"time_created_ns": int(NOW * 1e9)}], enqueued=1, completed=-1)
+    first = dump([entry(1, "scheduled") | {"time_created_ns": int(NOW * 1e9)}], enqueued=1, completed=-1)
     waiting = source("nccl_trace_rank_0", json.dumps(first).encode(), host="n1")
     assert {rank.rank for rank in read(waiting, of_rank(1, 60)).ranks if rank.progress} == {0, 1}
 
