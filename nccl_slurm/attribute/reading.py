@@ -11,6 +11,7 @@ from nccl_slurm.model import Fact
 __all__ = [
     "is_agent_kill",
     "is_end_of_run",
+    "is_p2p",
     "is_peer_lost",
     "is_told",
     "is_wait",
@@ -34,6 +35,8 @@ WAITS = frozenset({"torch.watchdog-timeout", "torch.dump-signal-local", "gloo.ti
 STATUS, STATUS_TIMEOUT = "torch.pg-status", "Timeout at"
 #: A rank was told of another rank's timeout.
 TOLD = frozenset({"torch.dump-signal-remote", "torch.dump-observed"})
+#: ``OpType=`` of point-to-point operations; COALESCED is what ``batch_isend_irecv`` is printed as.
+P2P = frozenset({"SEND", "RECV", "COALESCED"})
 HEARTBEAT = frozenset({"torch.heartbeat", "torch.terminating-heartbeat"})
 #: torchrun's agent ends a worker because another one failed: SIGTERM, then SIGKILL.
 AGENT_TERM, AGENT_KILL = frozenset({"elastic.closing"}), frozenset({"elastic.forced-kill"})
@@ -76,6 +79,12 @@ def is_wait(fact: Fact) -> bool:
 def tells_only_an_exit(fact: Fact) -> bool:
     """An agent's or srun's word about an exit status: that someone failed, not why, and not that it was first."""
     return fact.producer in ("elastic", "slurm") and fact.kind != ERROR_FILE
+
+
+def is_p2p(fact: Fact) -> bool:
+    """A send or receive between two ranks, or a batch of them: counted apart from collectives, and not alike by nature.
+    torch's *last enqueued* counts both, in one number."""
+    return fact.data.get("op") in P2P
 
 
 def is_told(fact: Fact) -> bool:

@@ -270,6 +270,22 @@ def test_unlike_operations_at_one_sequence_number() -> None:
     assert culprits(attribute(evidence(unknown_group, table(4), world=4))) == []
 
 
+@pytest.mark.parametrize("ops", [("SEND", "RECV", "RECV", "RECV"), ("COALESCED", "SEND", "SEND", "SEND")], ids="-".join)
+def test_sends_and_receives_are_unlike_by_nature(ops: tuple[str, ...]) -> None:
+    facts = [watchdog(rank, 7, op=op, pg="5") for rank, op in enumerate(ops)]
+    verdict = attribute(evidence(facts, table(4), world=4))
+    assert (verdict.failure_class, culprits(verdict)) == ("collective-hang-unattributed", [])
+
+
+def test_counts_of_a_group_with_sends_and_receives_are_of_both() -> None:
+    rows = table(4, progress={0: (41, 40), 1: (40, 40), 2: (41, 40), 3: (41, 40)})
+    ops = {0: "ALLREDUCE", 2: "ALLREDUCE", 3: "ALLREDUCE"}
+    waits = {rank: watchdog(rank, 41, op=op, pg="0") for rank, op in ops.items()}
+    assert culprits(attribute(evidence(waits.values(), rows, world=4))) == [(1, "n1")]
+    waits[3] = watchdog(3, 41, op="RECV", pg="0")
+    assert culprits(attribute(evidence(waits.values(), rows, world=4))) == []
+
+
 def test_world_of_a_job_by_the_tables_of_all_its_agents() -> None:
     def block(rank: int, exitcode: int, root: int) -> Fact:
         return fact(
