@@ -200,6 +200,7 @@ def _own_causes(scene: Scene, rank: int) -> list[Fact]:
     said = [f for f in words if f.role == "cause" and f.hint in CLASSES_OF_A_RANK]
     said = [f for f in said if not reading.tells_only_an_exit(f)]
     said = [f for f in said if not _is_reaction(scene, rank, f) and not endings.after_end(scene, f)]
+    said = [f for f in said if not (reading.is_absurd(f) and _somebody_reacted_before(scene, f))]
     first = min((_attempt(f)[1] for f in said), default=0)
     return [f for f in said if _attempt(f)[1] == first]
 
@@ -209,6 +210,18 @@ def _is_reaction(scene: Scene, rank: int, cause: Fact) -> bool:
     waits = (wait for wait in scene.waits.get(rank, ()) if not _is_later_attempt(wait, cause))
     lost = (loss for loss in scene.lost.get(rank, ()) if not _is_later_attempt(loss, cause))
     return any(_after_wait(wait, cause) for wait in waits) or any(not _comes_before(cause, loss) for loss in lost)
+
+
+def _somebody_reacted_before(scene: Scene, cause: Fact) -> bool:
+    """Any rank had timed out, aborted or lost a peer: by their lines in one file, else by time."""
+    return any(_is_before(scene, fact, cause) for facts in scene.consequences.values() for fact in facts)
+
+
+def _is_before(scene: Scene, one: Fact, other: Fact) -> bool:
+    if one.file is not None and one.file == other.file and None not in (one.line, other.line):
+        return (one.line or 0) < (other.line or 0)
+    first, second = scene.moment(one), scene.moment(other)
+    return first is not None and second is not None and scene.clocks.earlier(first, second, 0.0)
 
 
 def _after_wait(wait: Fact, cause: Fact) -> bool:
@@ -248,7 +261,7 @@ def _by_word(rank: int, causes: Sequence[Fact]) -> Death:
         facts=[best, *(fact for fact in causes if fact is not best)],
         time=timed.time if timed else None,
         uncertainty_s=(timed.uncertainty_s or 0.0) if timed else 0.0,
-        intrinsic=best.hint in _INTRINSIC or best.kind in reading.INTRINSIC,
+        intrinsic=(best.hint in _INTRINSIC and not reading.is_absurd(best)) or best.kind in reading.INTRINSIC,
     )
 
 

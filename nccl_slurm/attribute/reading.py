@@ -9,6 +9,7 @@ from typing import Any
 from nccl_slurm.model import Fact
 
 __all__ = [
+    "is_absurd",
     "is_agent_kill",
     "is_end_of_run",
     "is_p2p",
@@ -26,6 +27,9 @@ __all__ = [
     "words",
 ]
 
+#: No GPU has a twentieth of that.
+ABSURD_GIB = 4096.0
+_TRIED = re.compile(r"Tried to allocate (?:more than 1EB|(\d{1,15}(?:\.\d{1,3})?) GiB)")
 _TASK_LABEL, _RANK_LABEL = re.compile(r"(\d{1,7}): "), re.compile(r"\[rank(\d{1,8})\]: ?")
 #: A traceback's last line.
 EXCEPTION = "python.exception"
@@ -79,6 +83,13 @@ def is_wait(fact: Fact) -> bool:
 def tells_only_an_exit(fact: Fact) -> bool:
     """An agent's or srun's word about an exit status: that someone failed, not why, and not that it was first."""
     return fact.producer in ("elastic", "slurm") and fact.kind != ERROR_FILE
+
+
+def is_absurd(fact: Fact) -> bool:
+    """Out of memory for more than any GPU has: torch prints GiB at most, and past that ``more than 1EB memory``. Sizes
+    that ranks exchange are garbage once a communicator was aborted."""
+    tried = _TRIED.search(fact.text) if fact.hint == "cuda-oom" else None
+    return tried is not None and (tried[1] is None or float(tried[1]) >= ABSURD_GIB)
 
 
 def is_p2p(fact: Fact) -> bool:

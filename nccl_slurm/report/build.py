@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.info import timeout
 from nccl_slurm.info.nic import nics
 from nccl_slurm.info.path import paths
+from nccl_slurm.info.teller import told
 from nccl_slurm.info.version import versions
 from nccl_slurm.model import Culprit, Evidence, Fact, Gap, Job, NodeView, Rank, Recommendation, Verdict
 
@@ -25,6 +26,7 @@ SLURM_UNCERTAINTY_S = 1.0
 YEAR_10000 = 253_402_300_800
 
 _HOST_MAX = 255
+_DUMPED = "flight-recorder.status"
 _GPU_MAX = 40
 _NOT_OBSERVED: dict[str, Any] = {
     "exit": None,
@@ -190,9 +192,26 @@ def _gaps(evidence: Evidence, shown: int) -> list[Gap]:
     silent = (evidence.world_size or 0) - len({rank.rank for rank in evidence.ranks})
     if silent > 0:
         gaps.append(Gap("ranks", f"{silent} of {evidence.world_size} ranks left no line, dump or exit status"))
+    gaps += _partly(evidence)
     if shown < len(evidence.facts):
         gaps.append(Gap("report", f"{len(evidence.facts) - shown} of {len(evidence.facts)} facts are not printed here"))
     return gaps
+
+
+def _partly(evidence: Evidence) -> Iterator[Gap]:
+    """Ranks that lack what others left: each kind is evidence of its own."""
+    left = {
+        "line": {rank.rank for rank in evidence.ranks if rank.last_line},
+        "flight recorder dump": {f.rank for f in evidence.facts if f.rank is not None and f.kind == _DUMPED},
+        "exit status": {rank.rank for rank in evidence.ranks if rank.exit is not None},
+    }
+    known = {rank.rank for rank in evidence.ranks}
+    for what, ranks in left.items():
+        lacking = known - ranks
+        if ranks and lacking:
+            yield Gap(
+                what, f"none of {told(lacking)}, while {len(ranks)} other{'s' if len(ranks) > 1 else ''} left one"
+            )
 
 
 def _cited(verdict: Verdict | None, recommendations: Iterable[Recommendation]) -> set[str]:

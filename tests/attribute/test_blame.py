@@ -427,6 +427,29 @@ def test_labels_of_task_and_rank_are_in_the_evidence_and_not_in_the_summary(
     assert verdict.culprits[0].why == why and verdict.summary == f"Rank 3 failed first: {why}."
 
 
+_TRIED = "CUDA out of memory. Tried to allocate "
+
+
+@pytest.mark.parametrize(
+    ("tried", "at", "others", "named"),
+    [
+        ("2.50 GiB. GPU 3 has", 400, 4, [1]),  # after the others' waits, and its own
+        ("13194139533312.00 GiB. GPU 3 has", 400, 4, []),  # ranks wait before it
+        ("more than 1EB memory.", 400, 4, []),
+        ("13194139533312.00 GiB. GPU 3 has", 2, 4, [1]),  # before all of them
+        ("13194139533312.00 GiB. GPU 3 has", 2, 2, []),  # two ranks left no word: it needs their alibi
+        ("2.50 GiB. GPU 3 has", 2, 2, [1]),  # the GPU was full by its own doing
+    ],
+)
+def test_memory_of_an_absurd_size_is_a_cause_only_before_anybody_reacted(
+    tried: str, at: int, others: int, named: list[int]
+) -> None:
+    oom = cuda(1, "cuda-oom", _TRIED + tried, file="slurm-42.out", line=at)
+    facts = [oom, *(peer_closed(rank) for rank in (0, 2, 3)[: others - 1])]
+    verdict = attribute(evidence(facts, table(4), world=4))
+    assert [rank for rank, _ in culprits(verdict)] == named
+
+
 def test_device_error_says_more_than_its_exception() -> None:
     facts = [exception(1, "RuntimeError: x"), cuda(1, "cuda-oom", "CUDA out of memory"), peer_closed(0)]
     verdict = attribute(evidence(facts, table(2), world=2))
