@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import stat
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from nccl_slurm.cli.rules import pattern_texts
 from nccl_slurm.config import DEFAULT_PATH, Config, Paths
 from nccl_slurm.errors import ConfigError, SlurmError, StoreError
 from nccl_slurm.history.database import checked_url
+from nccl_slurm.install.captureconf import KEYS, unmeant
 from nccl_slurm.parse.patterns import compile_rows
 from nccl_slurm.scheduler.cli_client import CliClient
 
@@ -26,7 +28,8 @@ __all__ = ["COMMANDS", "Finding", "findings"]
 
 #: What the daemon calls.
 COMMANDS = ("scontrol", "squeue", "sacct", "sacctmgr")
-_SETTING = re.compile(r"^[ \t]*(?:export[ \t]+)?NCCL_SLURM_(SHARED|EVENTS|SHIP_UID)=(.*)$", re.MULTILINE)
+_SETTING = re.compile(r"^[ \t]*(?:export[ \t]+)?(NCCL_SLURM_[A-Za-z0-9_]+)=(.*)$", re.MULTILINE)
+_SH_LIMIT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,10 @@ def _capture_conf(config: Config) -> Iterator[Finding]:
         yield Finding(f"capture.conf: {path}: {why}", error=False)
         return
     told = {name: _word(value) for name, value in _SETTING.findall(text)}
+    yield from _syntax(path)
+    for line in unmeant({name: value for name, value in told.items() if value is not None}, KEYS):
+        yield Finding(line.replace("capture.conf", path, 1))
+    told = {name.removeprefix("NCCL_SLURM_"): value for name, value in told.items()}
     for name, key, ours in (("SHARED", "shared", config.paths.shared), ("EVENTS", "events", config.paths.events)):
         theirs = told.get(name, "" if name == "SHARED" else Paths.events)
         if theirs is not None and theirs.rstrip("/") != ours.rstrip("/"):
@@ -164,6 +171,18 @@ def _capture_conf(config: Config) -> Iterator[Finding]:
     uid = told.get("SHIP_UID")
     if uid and uid not in map(str, config.daemon.record_uids):
         yield Finding(f"daemon.record_uids: lacks {uid}, which NCCL_SLURM_SHIP_UID in {path} ships as; add it")
+
+
+def _syntax(path: str) -> Iterator[Finding]:
+    """By ``sh -n``, which reads the file and runs nothing of it. The hooks would go on with half of it."""
+    command = ["/bin/sh", "-n", "--", path]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SH_LIMIT_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    if done.returncode:
+        why = " ".join(done.stderr.decode("utf-8", "replace").split())[:200].removeprefix(f"{path}: ")
+        yield Finding(f"{path}: sh can't read it: {why}; mend that line, it is a shell file")
 
 
 def _word(value: str) -> str | None:

@@ -14,6 +14,7 @@ __all__ = [
     "ACTIONS",
     "CLASSES",
     "Culprit",
+    "Earlier",
     "Evidence",
     "Fact",
     "Gap",
@@ -134,6 +135,7 @@ class Rank:
     last_line: str | None = None
     progress: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     files: Sequence[str] = ()
+    step: str | None = None  # number of Slurm's step, where a run had several
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -157,7 +159,10 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a job as accounting tells it. ``exit`` and ``signal`` are the two halves of sacct's ExitCode."""
+    """One step of a job as accounting tells it. ``exit`` and ``signal`` are the two halves of sacct's ExitCode.
+
+    ``start``, ``end``: whole seconds of slurmctld's; None in runs that were stored before these were kept.
+    """
 
     id: str  # 42.0, 42.batch, 42.extern
     name: str
@@ -165,6 +170,8 @@ class Step:
     exit: int
     signal: int
     nodes: Sequence[str] = ()
+    start: float | None = None
+    end: float | None = None
 
 
 @dataclass(frozen=True)
@@ -209,11 +216,25 @@ class NodeView:
     reason: str | None = None
     record: str = "missing"  # present | late | missing
     failed_in_run: bool = False  # Slurm showed DOWN, FAIL or NOT_RESPONDING inside the run's window
+    clock_offset_s: float | None = None  # ahead of what the run's clocks were measured against
+    clock_error_s: float | None = None  # what that may be wrong by; None: the clock was not measured
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """An earlier run on the same machines. ``ways``: node, as this run calls it → what is compared → values."""
+
+    job: str
+    run: int
+    ways: Mapping[str, Mapping[str, Sequence[str]]]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The input of attribution: everything known of one run. ``facts`` carry ids (see `numbered`)."""
+    """The input of attribution: everything known of one run. ``facts`` carry ids (see `numbered`).
+
+    ``mixed``: names of the runs whose logs these are, where they could not be told apart; then nobody is proven.
+    """
 
     job: Job | None = None
     nodes: Sequence[NodeView] = ()
@@ -221,6 +242,8 @@ class Evidence:
     ranks: Sequence[Rank] = ()
     gaps: Sequence[Gap] = ()
     world_size: int | None = None
+    mixed: Sequence[str] = ()
+    earlier: Earlier | None = None
 
 
 @dataclass(frozen=True)

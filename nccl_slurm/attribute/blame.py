@@ -21,6 +21,7 @@ from nccl_slurm.attribute import (
     progress,
     shared_cause,
 )
+from nccl_slurm.attribute.clocks import Moment
 from nccl_slurm.attribute.finding import Finding
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Evidence, Verdict
@@ -57,6 +58,8 @@ LEFT: tuple[_Rule, ...] = (
 _FOLLOW_AN_END = frozenset({"hang.lost-peers", "hang.flushed", "hang.consequences", "calm.completed", "calm.noise"})
 #: These add nothing where another finding was chosen.
 _LESS = ("hang", "calm", "shared-cause.no-rank")
+#: Actions that send a person to a machine.
+_ABOUT_A_NODE = ("investigate", "reboot", "replace", "network")
 _NOTHING = Finding("nothing", "unknown", "possible", "Nothing that was observed explains how the run ended.")
 
 
@@ -67,10 +70,12 @@ def attribute(evidence: Evidence) -> Verdict:
     findings += [found for found in (rule(scene) for rule in LEFT) if found][:1]
     main = _chosen(scene, findings)
     others = [found for found in findings if found.rule != main.rule and not found.rule.startswith(_LESS)]
+    main = _of_several_runs(main) if evidence.mixed else main
+    main = replace(main, culprits=_where(scene, main, main.culprits), suspects=_where(scene, main, main.suspects))
     culprits = tuple(_allowed(scene, main.culprits))
     verdict = Verdict(
         failure_class=main.failure_class,
-        confidence=_confidence(main, culprits),
+        confidence=_confidence(main, culprits, mixed=bool(evidence.mixed)),
         summary=main.summary,
         action=main.next_step(),
         culprits=culprits,
@@ -83,21 +88,30 @@ def attribute(evidence: Evidence) -> Verdict:
 def _chosen(scene: Scene, findings: Sequence[Finding]) -> Finding:
     proven = [found for found in findings if found.culprits]
     if proven:
-        return _joined(_first_in_time(proven), findings)
+        return _joined(_first_in_time(scene, proven), findings)
     if endings.was_ended(scene):
         return _before_the_end(scene, findings)
     return _most_telling(findings)
 
 
-def _first_in_time(proven: Sequence[Finding]) -> Finding:
+def _first_in_time(scene: Scene, proven: Sequence[Finding]) -> Finding:
     """The first rule that proves someone, unless another proven finding is earlier beyond what clocks may err."""
     main = proven[0]
     for other in proven[1:]:
-        if main.time is None or other.time is None or other.rule.startswith(("progress", "missing")):
+        when, before = _moment(scene, main), _moment(scene, other)
+        if when is None or before is None or other.rule.startswith(("progress", "missing")):
             continue
-        if other.time + first_failure.MARGIN_S + other.uncertainty_s + main.uncertainty_s < main.time:
+        if scene.clocks.earlier(before, when, first_failure.MARGIN_S):
             main = other
     return main
+
+
+def _moment(scene: Scene, found: Finding) -> Moment | None:
+    """By the clock of the line that told its time."""
+    cited = set(found.facts)
+    lines = (fact for fact in scene.facts if fact.id in cited and fact.time == found.time)
+    whose = next((scene.moment(fact) for fact in lines), None)
+    return None if found.time is None else Moment(found.time, found.uncertainty_s, whose.host if whose else None)
 
 
 def _joined(main: Finding, findings: Sequence[Finding]) -> Finding:
@@ -144,10 +158,25 @@ def _before_the_end(scene: Scene, findings: Sequence[Finding]) -> Finding:
     return end
 
 
-def _confidence(main: Finding, culprits: Sequence[Culprit]) -> str:
-    if culprits or main.rule == "slurm.ended":
+def _of_several_runs(main: Finding) -> Finding:
+    """Rank 3 of one run is not rank 3 of the other: who waited for whom is not known."""
+    return main.naming([*main.culprits, *main.suspects], proven=False)
+
+
+def _confidence(main: Finding, culprits: Sequence[Culprit], *, mixed: bool) -> str:
+    if culprits or (main.rule == "slurm.ended" and not mixed):
         return "proven"
     return "likely" if main.confidence == "proven" else main.confidence
+
+
+def _where(scene: Scene, main: Finding, named: Sequence[Culprit]) -> tuple[Culprit, ...]:
+    """Where the node is what wants looking at, a rank's host is told only if it is more than the job's own claim."""
+    if main.next_step() not in _ABOUT_A_NODE:
+        return tuple(named)
+    return tuple(
+        replace(one, host=None) if one.rank is not None and not scene.was_on(one.host, one.rank, one.evidence) else one
+        for one in named
+    )
 
 
 def _allowed(scene: Scene, named: Sequence[Culprit]) -> list[Culprit]:

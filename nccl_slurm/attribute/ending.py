@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from nccl_slurm.attribute import reading
+from nccl_slurm.attribute.clocks import Moment
 from nccl_slurm.model import Fact, Job
 
-__all__ = ["ENDED_STATES", "REASONS", "Ending", "ending_of"]
+__all__ = ["ENDED_STATES", "REASONS", "STAMP_S", "Ending", "ending_of"]
 
 #: Slurm's base states of a run that someone or a limit ended (job states of sacct(1)); REQUEUED and REVOKED included.
 ENDED_STATES = {
@@ -33,21 +34,12 @@ STAMP_S = 2.0
 
 @dataclass(frozen=True)
 class Ending:
-    """``time``: slurmstepd's stamp (accounting's end is later by the time that killing took). ``lines``: by file."""
+    """``moment``: slurmstepd's stamp (accounting's end is later by the time that killing took). ``lines``: by file."""
 
     was: bool
     facts: Sequence[Fact] = ()
-    time: float | None = None
+    moment: Moment | None = None
     lines: dict[str, int] = field(default_factory=dict)
-
-    def precedes(self, fact: Fact) -> bool | None:
-        """The end came before ``fact``: by their lines in one file, else by time; None where that can't be told."""
-        line = self.lines.get(fact.file) if fact.file is not None else None
-        if line is not None and fact.line is not None:
-            return fact.line > line
-        if fact.time is None or self.time is None:
-            return None
-        return fact.time + (fact.uncertainty_s or 0.0) >= self.time - STAMP_S
 
 
 def ending_of(job: Job | None, facts: Iterable[Fact]) -> Ending:
@@ -58,9 +50,15 @@ def ending_of(job: Job | None, facts: Iterable[Fact]) -> Ending:
     for fact in ends:
         if fact.file is not None and fact.line is not None:
             lines[fact.file] = min(fact.line, lines.get(fact.file, fact.line))
-    time = min((fact.time for fact in ends if fact.time is not None), default=None)
+    moments = [Moment(fact.time, 0.0, _stamped_on(fact)) for fact in ends if fact.time is not None]
     was = by_state if job is not None and job.state is not None else bool(ends)
-    return Ending(was, ends, time, lines)
+    return Ending(was, ends, min(moments, key=lambda one: one.time, default=None), lines)
+
+
+def _stamped_on(fact: Fact) -> str | None:
+    """``STEP 42.0 ON n1``: the node whose slurmstepd says so."""
+    node = fact.data.get("first_node")
+    return node if isinstance(node, str) else fact.host
 
 
 def _has_reason(fact: Fact) -> bool:

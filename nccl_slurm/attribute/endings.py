@@ -28,7 +28,7 @@ def find(scene: Scene) -> Finding | None:
         confidence="proven",
         summary=f"The run {_how(scene, ending.facts)}{by}; nothing observed shows a failure before that.",
         facts=cite(ending.facts),
-        time=ending.time,
+        time=ending.moment.time if ending.moment else None,
     )
 
 
@@ -65,12 +65,12 @@ def _where(scene: Scene, fact: Fact) -> str | None:
 
 def after_end(scene: Scene, fact: Fact) -> bool:
     """The fact is known to come after the run was ended from outside."""
-    return scene.ending.was and scene.ending.precedes(fact) is True
+    return scene.ending.was and scene.ended_before(fact) is True
 
 
 def may_be_caused_by_end(scene: Scene, facts: Sequence[Fact]) -> bool:
     """The run was ended from outside, and none of ``facts`` is known to come before that."""
-    return scene.ending.was and not any(scene.ending.precedes(fact) is False for fact in facts)
+    return scene.ending.was and not any(scene.ended_before(fact) is False for fact in facts)
 
 
 def _how(scene: Scene, facts: Sequence[Fact]) -> str:

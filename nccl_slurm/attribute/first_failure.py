@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nccl_slurm.attribute import endings, progress, reading
+from nccl_slurm.attribute.clocks import Moment
 from nccl_slurm.attribute.finding import Finding, cite, rank_list
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Fact
@@ -61,7 +62,7 @@ def find(scene: Scene) -> Finding | None:
     own = _signal_before_exceptions(strong) or _bare_exits(scene, everyone)
     if not own:
         return None
-    first = own[0] if len(own) == 1 else _earliest(own)
+    first = own[0] if len(own) == 1 else _earliest(scene, own)
     if first is None:
         return _several(scene, own)
     unordered = len(own) < len(strong)
@@ -103,15 +104,19 @@ def _several(scene: Scene, own: Sequence[Death]) -> Finding:
     ).naming(suspects, proven=False)
 
 
-def _earliest(own: Sequence[Death]) -> Death | None:
+def _earliest(scene: Scene, own: Sequence[Death]) -> Death | None:
     """The one that is earlier than all others by more than the clocks may err; None where that can't be told."""
-    if any(death.time is None for death in own):
+    timed = [(_moment(scene, death), death) for death in own if death.time is not None]
+    if len(timed) < len(own):
         return None
-    first, second, *rest = sorted(own, key=lambda death: death.time or 0.0)
-    if any(death.late for death in (second, *rest)):
-        return None
-    gap = (second.time or 0.0) - (first.time or 0.0)
-    return first if gap > MARGIN_S + first.uncertainty_s + second.uncertainty_s else None
+    when, first = min(timed, key=lambda pair: scene.clocks.corrected(pair[0]))
+    others = [(moment, death) for moment, death in timed if death is not first]
+    sure = all(scene.clocks.earlier(when, moment, MARGIN_S) and not death.late for moment, death in others)
+    return first if sure else None
+
+
+def _moment(scene: Scene, death: Death) -> Moment:
+    return Moment(death.time or 0.0, death.uncertainty_s, scene.host(death.rank))
 
 
 def _signal_before_exceptions(own: list[Death]) -> list[Death]:
@@ -195,6 +200,7 @@ def _own_causes(scene: Scene, rank: int) -> list[Fact]:
     said = [f for f in words if f.role == "cause" and f.hint in CLASSES_OF_A_RANK]
     said = [f for f in said if not reading.tells_only_an_exit(f)]
     said = [f for f in said if not _is_reaction(scene, rank, f) and not endings.after_end(scene, f)]
+    said = [f for f in said if not (reading.is_absurd(f) and _somebody_reacted_before(scene, f))]
     first = min((_attempt(f)[1] for f in said), default=0)
     return [f for f in said if _attempt(f)[1] == first]
 
@@ -204,6 +210,18 @@ def _is_reaction(scene: Scene, rank: int, cause: Fact) -> bool:
     waits = (wait for wait in scene.waits.get(rank, ()) if not _is_later_attempt(wait, cause))
     lost = (loss for loss in scene.lost.get(rank, ()) if not _is_later_attempt(loss, cause))
     return any(_after_wait(wait, cause) for wait in waits) or any(not _comes_before(cause, loss) for loss in lost)
+
+
+def _somebody_reacted_before(scene: Scene, cause: Fact) -> bool:
+    """Any rank had timed out, aborted or lost a peer: by their lines in one file, else by time."""
+    return any(_is_before(scene, fact, cause) for facts in scene.consequences.values() for fact in facts)
+
+
+def _is_before(scene: Scene, one: Fact, other: Fact) -> bool:
+    if one.file is not None and one.file == other.file and None not in (one.line, other.line):
+        return (one.line or 0) < (other.line or 0)
+    first, second = scene.moment(one), scene.moment(other)
+    return first is not None and second is not None and scene.clocks.earlier(first, second, 0.0)
 
 
 def _after_wait(wait: Fact, cause: Fact) -> bool:
@@ -239,11 +257,11 @@ def _by_word(rank: int, causes: Sequence[Fact]) -> Death:
     return Death(
         rank=rank,
         failure_class=best.hint or "rank-exception",
-        why=_first_words(best.text),
+        why=reading.words(best, 160),
         facts=[best, *(fact for fact in causes if fact is not best)],
         time=timed.time if timed else None,
         uncertainty_s=(timed.uncertainty_s or 0.0) if timed else 0.0,
-        intrinsic=best.hint in _INTRINSIC or best.kind in reading.INTRINSIC,
+        intrinsic=(best.hint in _INTRINSIC and not reading.is_absurd(best)) or best.kind in reading.INTRINSIC,
     )
 
 
@@ -292,8 +310,3 @@ def _when(facts: Iterable[Fact]) -> tuple[float | None, float]:
     timed = [fact for fact in facts if fact.time is not None]
     first = min(timed, key=lambda fact: fact.time or 0.0) if timed else None
     return (first.time, first.uncertainty_s or 0.0) if first else (None, 0.0)
-
-
-def _first_words(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 160 else line[:157] + "..."

@@ -45,7 +45,7 @@ def reacted(scene: Scene) -> Finding | None:
     facts = [fact for fact in scene.facts if fact.role == "consequence" and fact.hint and fact.trust == "job"]
     if not facts:
         return None
-    text = f"Only consequences were observed: {' '.join(facts[0].text.split())[:160]}"
+    text = f"Only consequences were observed: {reading.words(facts[0], 160)}"
     same = [fact for fact in facts if fact.hint == facts[0].hint]
     return _finding("hang.consequences", facts[0].hint or "unknown", text, same, "possible")
 

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from nccl_slurm.attribute import reading
+from nccl_slurm.attribute.clocks import Moment
 from nccl_slurm.attribute.finding import Finding, action_of, cite
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
@@ -43,7 +44,7 @@ def hardware(scene: Scene) -> Finding | None:
         rule="machine.hardware",
         failure_class=first.hint or "unknown",
         confidence="proven" if proven else "likely",
-        summary=f"The kernel of {', '.join(sorted(by_host)[:8])} reports: {' '.join(first.text.split())[:160]}",
+        summary=f"The kernel of {', '.join(sorted(by_host)[:8])} reports: {reading.words(first, 160)}",
         facts=cite(facts),
         action=_action(facts),
         time=first.time,
@@ -56,7 +57,7 @@ def hints(scene: Scene) -> Finding | None:
     facts = [fact for fact in scene.facts if fact.hint in HARDWARE and _is_believed(scene, fact)]
     if not facts:
         return None
-    text = f"Kernel events that need not end a job: {' '.join(facts[0].text.split())[:160]}"
+    text = f"Kernel events that need not end a job: {reading.words(facts[0], 160)}"
     return Finding("machine.hints", facts[0].hint or "unknown", "possible", text, facts=cite(facts))
 
 
@@ -162,8 +163,9 @@ def _inside(scene: Scene, fact: Fact) -> bool:
     if fact.time is None or scene.job is None:
         return True
     slack = SLACK_S + (fact.uncertainty_s or 0.0)
-    early = scene.job.start is not None and fact.time < scene.job.start - slack
-    late = scene.job.end is not None and fact.time > scene.job.end + slack
+    time = scene.clocks.corrected(Moment(fact.time, slack, scene.node(fact.host)))
+    early = scene.job.start is not None and time < scene.job.start - slack
+    late = scene.job.end is not None and time > scene.job.end + slack
     return not early and not late
 
 
@@ -172,8 +174,9 @@ def _culprit(scene: Scene, host: str, facts: Sequence[Fact]) -> Culprit:
     gpus = {gpu for gpu in (_bus(fact.data.get("pci")) for fact in facts) if gpu}
     gpu = gpus.pop() if len(gpus) == 1 else None
     ranks = [r for r, row in scene.table.items() if gpu and _bus(row.gpu) == gpu and scene.host(r) == host]
-    text = " ".join(facts[0].text.split())[:120]
-    return Culprit(f"kernel: {text}", ranks[0] if len(ranks) == 1 else None, host, gpu, cite(facts))
+    return Culprit(
+        f"kernel: {reading.words(facts[0], 120)}", ranks[0] if len(ranks) == 1 else None, host, gpu, cite(facts)
+    )
 
 
 def _bus(value: object) -> str | None:

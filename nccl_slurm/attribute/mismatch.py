@@ -79,7 +79,7 @@ def _unlike_timeouts(scene: Scene) -> Finding | None:
         for fact in facts:
             seq = reading.number(fact.data, "seq")
             group = fact.data.get("pg") or groups.get(seq)
-            if seq is not None and isinstance(group, str) and _operation(fact):
+            if seq is not None and isinstance(group, str) and _operation(fact) and not reading.is_p2p(fact):
                 at[group, seq].setdefault(rank, fact)
     for (group, seq), by_rank in sorted(at.items()):
         found = _compare(scene, group, seq, by_rank)

@@ -11,10 +11,10 @@ from dataclasses import replace
 from nccl_slurm.attribute import advice
 from nccl_slurm.attribute.finding import cite
 from nccl_slurm.attribute.scene import Scene
-from nccl_slurm.hosts import fold_numbers
+from nccl_slurm.hosts import fold, fold_numbers
 from nccl_slurm.info.communicator import COMPLETE, START, Communicator, communicators
 from nccl_slurm.info.difference import differences
-from nccl_slurm.info.path import odd_paths, pair, path
+from nccl_slurm.info.path import changes, odd_paths, pair, path
 from nccl_slurm.info.setting import READ_BY_NCCL
 from nccl_slurm.info.split import Split
 from nccl_slurm.info.teller import told
@@ -24,6 +24,8 @@ __all__ = ["notes"]
 
 #: Notes of one kind; a cluster without a common image differs in everything.
 EACH_MAX = 6
+#: Less than this orders nothing that `first_failure.MARGIN_S` would not leave open.
+CLOCK_OFF_S = 1.0
 _VALUES_MAX = 4
 _VALUE_SHOWN = 60
 _HINT = "A hint, no proof."
@@ -35,8 +37,10 @@ def notes(scene: Scene, verdict: Verdict) -> tuple[Inference, ...]:
     return (
         *_inits(scene, facts),
         *_paths(scene, facts),
+        *_earlier(scene, facts),
         *_differences(scene, facts),
         *advice.advice(scene, verdict),
+        *_clocks(scene),
     )
 
 
@@ -80,6 +84,16 @@ def _paths(scene: Scene, lines: Sequence[Fact]) -> Iterator[Inference]:
         yield Inference(text, "path.differs", _cited(odd.facts))
 
 
+def _earlier(scene: Scene, lines: Sequence[Fact]) -> Iterator[Inference]:
+    """Only root knows that the machines are the same, so this comes with a job alone."""
+    before = scene.evidence.earlier
+    for one in changes(before.ways, lines)[:EACH_MAX] if before else ():
+        job = f"job {before.job}{f' run {before.run}' if before.run > 1 else ''}" if before else ""
+        was, now = (" + ".join(values[:_VALUES_MAX])[: 2 * _VALUE_SHOWN] for values in (one.before, one.now))
+        text = f"{fold(one.hosts)}: {one.what} was {was} in {job} on the same nodes, and is {now} now."
+        yield Inference(f"{text} {_HINT}", "path.earlier", _cited(one.facts))
+
+
 def _differences(scene: Scene, lines: Sequence[Fact]) -> Iterator[Inference]:
     found = differences(lines, whole=_whole(scene, READ_BY_NCCL))
     for one in found[:EACH_MAX]:
@@ -90,6 +104,21 @@ def _differences(scene: Scene, lines: Sequence[Fact]) -> Iterator[Inference]:
         names = ", ".join(one.name[:_VALUE_SHOWN] for one in found[EACH_MAX : EACH_MAX + 8])
         text = f"{len(found) - EACH_MAX} more versions or settings differ: {names}."
         yield Inference(text, "setting.differs", _cited([fact for one in found[EACH_MAX:] for fact in one.facts[:1]]))
+
+
+def _clocks(scene: Scene) -> Iterator[Inference]:
+    """Nodes whose clock was off by more than its measuring may be."""
+    off = [
+        (node, offset, error)
+        for node in scene.evidence.nodes
+        if (offset := node.clock_offset_s) is not None
+        and (error := node.clock_error_s) is not None
+        and abs(offset) - error > CLOCK_OFF_S
+    ]
+    for node, offset, error in sorted(off, key=lambda one: -abs(one[1]))[:EACH_MAX]:
+        way = "ahead of" if offset > 0 else "behind"
+        text = f"{node.name}'s clock was {abs(offset):.0f} s {way} the controller's, give or take {error:.1f} s"
+        yield Inference(f"{text}: its times are compared with that taken off, and printed as they were.", "clock.off")
 
 
 def _values(scene: Scene, split: Split) -> str:

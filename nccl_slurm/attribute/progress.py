@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from nccl_slurm.attribute import reading
 from nccl_slurm.attribute.finding import Finding, cite, rank_list
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Fact
@@ -62,7 +63,9 @@ def waits_somewhere(scene: Scene, rank: int) -> bool:
 
 
 def _groups(scene: Scene) -> set[str]:
-    return {group for row in scene.table.values() for group in row.progress}
+    """Without those in which a rank waits in a send or receive: their counts are of both kinds."""
+    mixed = {fact.data.get("pg") for facts in scene.waits.values() for fact in facts if reading.is_p2p(fact)}
+    return {group for row in scene.table.values() for group in row.progress if group not in mixed}
 
 
 def _stall(scene: Scene, group: str) -> Stall | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nccl_slurm.model import Fact
 
 __all__ = [
+    "is_absurd",
     "is_agent_kill",
     "is_end_of_run",
+    "is_p2p",
     "is_peer_lost",
     "is_told",
     "is_wait",
@@ -21,8 +24,13 @@ __all__ = [
     "tells_only_an_exit",
     "told_idle",
     "waited_since",
+    "words",
 ]
 
+#: No GPU has a twentieth of that.
+ABSURD_GIB = 4096.0
+_TRIED = re.compile(r"Tried to allocate (?:more than 1EB|(\d{1,15}(?:\.\d{1,3})?) GiB)")
+_TASK_LABEL, _RANK_LABEL = re.compile(r"(\d{1,7}): "), re.compile(r"\[rank(\d{1,8})\]: ?")
 #: A traceback's last line.
 EXCEPTION = "python.exception"
 #: A rank says that it itself waited in a collective until its timeout.
@@ -31,6 +39,8 @@ WAITS = frozenset({"torch.watchdog-timeout", "torch.dump-signal-local", "gloo.ti
 STATUS, STATUS_TIMEOUT = "torch.pg-status", "Timeout at"
 #: A rank was told of another rank's timeout.
 TOLD = frozenset({"torch.dump-signal-remote", "torch.dump-observed"})
+#: ``OpType=`` of point-to-point operations; COALESCED is what ``batch_isend_irecv`` is printed as.
+P2P = frozenset({"SEND", "RECV", "COALESCED"})
 HEARTBEAT = frozenset({"torch.heartbeat", "torch.terminating-heartbeat"})
 #: torchrun's agent ends a worker because another one failed: SIGTERM, then SIGKILL.
 AGENT_TERM, AGENT_KILL = frozenset({"elastic.closing"}), frozenset({"elastic.forced-kill"})
@@ -48,6 +58,8 @@ LAUNCH_ON_NODE = frozenset({"slurm.launch-failed"})
 END_OF_RUN = frozenset({"slurm.cancelled"})
 #: What task_prolog wrote of one task.
 TASK = "slurm.task"
+#: How many ranks a step of several had.
+STEP_WORLD = "slurm.step-world"
 #: srun begins to end all tasks of a step; a task killed after that is no lead.
 STEP_ENDING = frozenset({"slurm.ending", "slurm.task-exit", "slurm.task-oom", "slurm.cancelled"})
 #: The printing node's own adapter failed: no peer can bring that about.
@@ -71,6 +83,19 @@ def is_wait(fact: Fact) -> bool:
 def tells_only_an_exit(fact: Fact) -> bool:
     """An agent's or srun's word about an exit status: that someone failed, not why, and not that it was first."""
     return fact.producer in ("elastic", "slurm") and fact.kind != ERROR_FILE
+
+
+def is_absurd(fact: Fact) -> bool:
+    """Out of memory for more than any GPU has: torch prints GiB at most, and past that ``more than 1EB memory``. Sizes
+    that ranks exchange are garbage once a communicator was aborted."""
+    tried = _TRIED.search(fact.text) if fact.hint == "cuda-oom" else None
+    return tried is not None and (tried[1] is None or float(tried[1]) >= ABSURD_GIB)
+
+
+def is_p2p(fact: Fact) -> bool:
+    """A send or receive between two ranks, or a batch of them: counted apart from collectives, and not alike by nature.
+    torch's *last enqueued* counts both, in one number."""
+    return fact.data.get("op") in P2P
 
 
 def is_told(fact: Fact) -> bool:
@@ -106,6 +131,16 @@ def waited_since(fact: Fact) -> float | None:
     """When the wait began that this fact reports, seconds since 1970."""
     ran = number(fact.data, "ran_ms")
     return None if fact.time is None or ran is None else fact.time - ran / 1000
+
+
+def words(fact: Fact, limit: int) -> str:
+    """The line in one line of text, without the labels that name its task and rank once more."""
+    text = " ".join(fact.text.split())
+    for known, form in ((number(fact.data, "task"), _TASK_LABEL), (fact.rank, _RANK_LABEL)):
+        match = form.match(text)
+        if match is not None and int(match[1]) == known:
+            text = text[match.end() :]
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def task_numbers(facts: Iterable[Fact]) -> frozenset[int]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import cached_property
 
 from nccl_slurm.attribute import reading
-from nccl_slurm.attribute.ending import Ending, ending_of
+from nccl_slurm.attribute.clocks import Clocks, Moment
+from nccl_slurm.attribute.ending import STAMP_S, Ending, ending_of
 from nccl_slurm.model import Culprit, Evidence, Fact, Rank
 
 __all__ = ["WORLD_MAX", "Scene"]
 
 #: A job can print any world size; past this nothing is concluded from it.
 WORLD_MAX = 1_000_000
+#: What most nodes have.
+_GPUS_OF_A_NODE = 8
 #: srun's words (strsignal(3)) for tasks that a signal ended.
 _SIGNALS = {
     "Killed": -9,
@@ -108,6 +111,35 @@ class Scene:
         hosts = {fact.host for fact in words if fact.host}
         return self.node(hosts.pop()) if len(hosts) == 1 else None
 
+    def was_on(self, host: str | None, rank: int, evidence: Collection[str]) -> bool:
+        """Root speaks of this node in one of the facts, or they or other files of the rank were read on it. Logs
+        without a job, and runs of one node, know no better."""
+        if self.job is None or (self.job.nodes and len(self.job.nodes) == 1):
+            return True
+        row = self.table.get(rank)
+        if row is not None and any(name.startswith(f"{host}/") for name in row.files):
+            return True
+        cited = [fact for fact in self.facts if fact.id in evidence and self.node(fact.host) == host]
+        return any(fact.trust == "root" or (fact.file or "").startswith(f"{host}/") for fact in cited)
+
+    @cached_property
+    def clocks(self) -> Clocks:
+        return Clocks(self.evidence.nodes, alone=self._on_one_node)
+
+    def moment(self, fact: Fact) -> Moment | None:
+        """When that was and by whose clock; None where the line has none."""
+        if fact.time is None:
+            return None
+        return Moment(fact.time, fact.uncertainty_s or 0.0, self.node(fact.host) or self.host(fact.rank))
+
+    @cached_property
+    def _on_one_node(self) -> bool:
+        """By Slurm's list; logs alone: no second host is named, nor more ranks than most nodes have GPUs."""
+        if self.job is not None and self.job.nodes:
+            return len(self.job.nodes) == 1
+        hosts = {fact.host for fact in self.facts if fact.host} | {row.host for row in self.table.values() if row.host}
+        return len(hosts) < 2 and max(self.expected, default=0) < _GPUS_OF_A_NODE
+
     def culprit(self, rank: int, why: str, facts: Iterable[str]) -> Culprit:
         row = self.table.get(rank)
         return Culprit(why, rank, self.host(rank), row.gpu if row else None, tuple(facts))
@@ -191,6 +223,17 @@ class Scene:
     @cached_property
     def ending(self) -> Ending:
         return ending_of(self.job, self.facts)
+
+    def ended_before(self, fact: Fact) -> bool | None:
+        """Whether the run was ended from outside before that: by their lines in one file, else by time; None where
+        that can't be told."""
+        line = self.ending.lines.get(fact.file) if fact.file is not None else None
+        if line is not None and fact.line is not None:
+            return fact.line > line
+        moment, end = self.moment(fact), self.ending.moment
+        if moment is None or end is None:
+            return None
+        return not self.clocks.earlier(moment, end._replace(host=self.node(end.host)), STAMP_S)
 
     @cached_property
     def exits(self) -> dict[int, int]:

@@ -107,7 +107,7 @@ def _finding(scene: Scene, facts: Sequence[Fact], rule: str) -> Finding:
         rule=f"{rule}.{first.hint}",
         failure_class=first.hint or "unknown",
         confidence="proven" if named else "likely",
-        summary=" ".join(first.text.split())[:240],
+        summary=reading.words(first, 240),
         facts=cite(facts),
         action="investigate" if any(fact.kind in reading.OWN_ADAPTER for fact in facts) else None,
         time=min((fact.time for fact in facts if fact.time is not None), default=None),

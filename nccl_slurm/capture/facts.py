@@ -107,7 +107,9 @@ def _rank(value: Any) -> dict[str, Any] | None:
         return None
     files = value.get("files")
     names = [text(name, 4096) for name in (files if isinstance(files, (list, tuple)) else ())[:64]]
+    step = text(value.get("step"), 20)
     return {
+        **({} if step is None else {"step": step}),
         "rank": number,
         "host": _host(value.get("host")),
         "local_rank": _integer(value.get("local_rank")),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, BinaryIO, cast
 
 import click
 
 from nccl_slurm.attribute.blame import attribute
+from nccl_slurm.attribute.placement import placed
 from nccl_slurm.errors import InputError
+from nccl_slurm.info.runs import runs
 from nccl_slurm.model import Evidence, Gap, numbered
 from nccl_slurm.parse.folder import Source, read_sources, walk
 from nccl_slurm.parse.patterns import load_rows
@@ -31,14 +33,24 @@ def report_of_logs(path: str) -> dict[str, Any]:
     """Raises InputError where there is nothing to read."""
     sources, skipped = _sources(path)
     parsed = _with_progress(sources, lambda read: read_sources(read, load_rows(), now=time.time(), program=fastest()))
+    mixed = runs([source.name for source in sources], parsed.facts)
     evidence = Evidence(
         facts=numbered(parsed.facts),
         ranks=parsed.ranks,
-        gaps=[LOGS_ALONE, *skipped, *parsed.gaps],
+        gaps=[LOGS_ALONE, *_several(mixed), *skipped, *parsed.gaps],
         world_size=parsed.world_size,
+        mixed=mixed,
     )
+    evidence = placed(evidence)
     verdict = attribute(evidence)
     return build(evidence, verdict, recommend(verdict, evidence), "final")
+
+
+def _several(mixed: Sequence[str]) -> list[Gap]:
+    if not mixed:
+        return []
+    which = f"{', '.join(mixed[:8])}{f' and {len(mixed) - 8} more' if len(mixed) > 8 else ''}"
+    return [Gap("runs", f"logs of several: {which}; their ranks can't be told apart, so nobody is proven; give one's")]
 
 
 def _sources(path: str) -> tuple[list[Source], list[Any]]:

@@ -14,6 +14,7 @@ from nccl_slurm.clock import Clock
 from nccl_slurm.config import Config
 from nccl_slurm.daemon.diagnose import Diagnosis, Parts, diagnose, went_well
 from nccl_slurm.daemon.disposition import disposition, in_scope
+from nccl_slurm.daemon.earlier import earlier, keep
 from nccl_slurm.daemon.output import OutputReader, Wanted, parsed_from_json
 from nccl_slurm.daemon.proposals import Proposals
 from nccl_slurm.daemon.publish import is_published, publish
@@ -65,7 +66,8 @@ class Conclusions:
         groups = in_groups(in_turn(self._ready(last_completing)), self.together)
         self.together = TOGETHER
         while groups and self.clock.now() - began <= TURN_S:
-            self.quiet = {key_of(run) for group in groups[:AT_ONCE] for run in group if self._switched_off(run)}
+            hand = [key_of(run) for group in groups[:AT_ONCE] for run in group]
+            self.quiet = {key for key in hand if self.store.is_quiet(*key)}
             for run, read in self._read_all(groups[:AT_ONCE]):
                 if read is None:
                     self.together = 1
@@ -131,13 +133,14 @@ class Conclusions:
             self._queue(run, found)
 
     def _parts(self, run: RunRow, output: Parsed) -> Parts:
-        until = self.clock.now()
+        until, records = self.clock.now(), self.store.records(*key_of(run))
         return Parts(
             job=run.as_job(),
-            records=self.store.records(*key_of(run)),
+            records=records,
             events=self.store.node_events(list(run.nodes), until=until),
             output=output,
             controllers=self.controllers,
+            earlier=None if _went_well(run) else earlier(self.store, run, records),
         )
 
     def _read_all(self, groups: Sequence[Sequence[RunRow]]) -> list[tuple[RunRow, Parsed | None]]:
@@ -151,11 +154,6 @@ class Conclusions:
         well = [(run, Parsed()) for run in runs if _went_well(run)]
         quiet = [(run, _UNREAD) for run in runs if not _went_well(run) and key_of(run) in self.quiet]
         return [*well, *quiet, *zip(bad, self._read_bad(bad), strict=True)]
-
-    def _switched_off(self, run: RunRow) -> bool:
-        if _went_well(run):  # nothing of it is read: its records can wait
-            return False
-        return any(gap["why"] == CAPTURE_OFF for row in self.store.records(*key_of(run)) for gap in row.record["gaps"])
 
     def _read_bad(self, runs: Sequence[RunRow]) -> Sequence[Parsed | None]:
         if not runs or runs[0].uid is None:
@@ -181,6 +179,7 @@ class Conclusions:
     def _finish(self, run: RunRow, found: Diagnosis, *, speaks: bool) -> None:
         """Final comes last: a daemon that dies on the way does all of it again, and nothing of it twice."""
         self._keep(run, found)
+        keep(self.store, run, found.evidence)
         self.proposals.renew(run, found, speaks=speaks)
         if speaks:
             self._queue(run, found)

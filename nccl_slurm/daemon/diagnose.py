@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nccl_slurm.attribute.blame import attribute
+from nccl_slurm.attribute.clocks import UNMEASURED_S
+from nccl_slurm.attribute.placement import placed
+from nccl_slurm.attribute.steps import note, of_step
+from nccl_slurm.daemon.clocks import Offset, offsets
 from nccl_slurm.daemon.evidence import assemble, role_of, shows_nccl_or_torch
 from nccl_slurm.daemon.watch import failed_state
 from nccl_slurm.history.rows import NodeEventRow, RecordRow
-from nccl_slurm.model import Evidence, Gap, Job, NodeView, Parsed, Recommendation, Verdict
+from nccl_slurm.hosts import fold
+from nccl_slurm.model import Earlier, Evidence, Gap, Job, NodeView, Parsed, Recommendation, Verdict
 from nccl_slurm.recommend.ladder import recommend
 from nccl_slurm.report.build import build
 from nccl_slurm.report.line import comment
@@ -32,6 +37,7 @@ class Parts:
     output: Parsed
     controllers: Sequence[str]
     gaps: Sequence[Gap] = ()
+    earlier: Earlier | None = None
 
 
 @dataclass(frozen=True)
@@ -49,11 +55,22 @@ class Diagnosis:
 
 
 def diagnose(parts: Parts, status: str, *, run_in_comment: int | None = None) -> Diagnosis:
-    evidence = evidence_of(parts)
-    verdict = attribute(evidence)
+    whole = evidence_of(parts)
+    evidence = placed(of_step(whole))
+    verdict = _with_step(attribute(evidence), parts.job)
+    shown = replace(evidence, job=parts.job, nodes=whole.nodes, facts=whole.facts)
     asked = recommend(verdict, evidence)
-    report = build(evidence, verdict, asked, status)
-    return Diagnosis(evidence, report, comment(report, run=run_in_comment), had_gpus(parts.records), asked)
+    report = build(shown, verdict, asked, status)
+    return Diagnosis(shown, report, comment(report, run=run_in_comment), had_gpus(parts.records), asked)
+
+
+def _with_step(verdict: Verdict, job: Job) -> Verdict:
+    told = note(job)
+    return (
+        verdict
+        if told is None
+        else replace(verdict, inferences=(*verdict.inferences[:1], told, *verdict.inferences[1:]))
+    )
 
 
 def had_gpus(records: Sequence[RecordRow]) -> bool:
@@ -67,7 +84,7 @@ def went_well(parts: Parts) -> Diagnosis:
     evidence = evidence_of(parts)
     how = "ended as it should" if parts.job.state == "COMPLETED" else f"was {(parts.job.state or 'ended').lower()}"
     verdict = Verdict("benign", "proven", f"The job {how}; nothing was looked for.", "none")
-    report = build(evidence, verdict, (), "final")
+    report = build(of_step(evidence), verdict, (), "final")
     return Diagnosis(evidence, report, comment(report))
 
 
@@ -75,15 +92,25 @@ def evidence_of(parts: Parts) -> Evidence:
     records = {row.node: row.record for row in parts.records}
     views = node_views(parts)
     missing = [Gap(f"node record of {view.name}", "none arrived") for view in views if view.record == "missing"]
-    return assemble(parts.job, views, records, parts.output, [*parts.gaps, *missing])
+    gaps = [*parts.gaps, *missing, *_unmeasured(views)]
+    return replace(assemble(parts.job, views, records, parts.output, gaps), earlier=parts.earlier)
+
+
+def _unmeasured(views: Sequence[NodeView]) -> list[Gap]:
+    names = [view.name for view in views if view.record != "missing" and view.clock_error_s is None]
+    if not names or len(views) < 2:
+        return []
+    why = f"not measured: its times and other nodes' have an order only where they are {2 * UNMEASURED_S:.0f} s apart"
+    return [Gap(f"clock of {fold(names)}", why)]
 
 
 def node_views(parts: Parts) -> list[NodeView]:
     rows = {row.node: row for row in parts.records}
-    return [_view(name, rows.get(name), parts) for name in parts.job.nodes]
+    clocks = offsets(parts.job, parts.records)
+    return [_view(name, rows.get(name), parts, clocks.get(name)) for name in parts.job.nodes]
 
 
-def _view(name: str, row: RecordRow | None, parts: Parts) -> NodeView:
+def _view(name: str, row: RecordRow | None, parts: Parts, clock: Offset | None) -> NodeView:
     mine = [event for event in parts.events if event.node == name]
     end = parts.job.end if parts.job.end is not None else float("inf")
     at_start = _last(mine, parts.job.start or 0.0)
@@ -98,6 +125,8 @@ def _view(name: str, row: RecordRow | None, parts: Parts) -> NodeView:
         reason=at_end.reason if at_end else None,
         record=("late" if row.late else "present") if row else "missing",
         failed_in_run=any(failed_state(event.state) for event in inside),
+        clock_offset_s=clock.seconds if clock else None,
+        clock_error_s=clock.error_s if clock else None,
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from nccl_slurm.daemon.steps import told_apart
 from nccl_slurm.info.version import GPU_DRIVER
 from nccl_slurm.model import Evidence, Fact, Gap, Job, NodeView, Parsed, Rank, numbered
 
@@ -19,52 +20,80 @@ def assemble(
     job: Job, nodes: Sequence[NodeView], records: Mapping[str, Mapping[str, Any]], output: Parsed, gaps: Iterable[Gap]
 ) -> Evidence:
     """``records`` by node name, each valid against node-record/1; ``output`` is the job's own stdout and stderr."""
+    records = told_apart(records)
     short = {node.name.partition(".")[0]: node.name for node in nodes}
     placed = [_placed(Rank.from_json(rank), name) for name, record in records.items() for rank in record["ranks"]]
     doubled = _on_two_nodes(placed)
     facts = [fact for name, record in records.items() for fact in _facts_of(name, record, doubled)]
     facts += [_on_node(fact, short) for fact in output.facts]
     facts += [fact for name, record in records.items() for fact in _driver(name, record)]
-    ranks = [rank for rank in placed if rank.rank not in doubled]
+    ranks = [rank for rank in placed if (rank.rank, rank.step) not in doubled]
     ranks += [_rank_on_node(rank, short) for rank in output.ranks]
     sizes = {size for size in [*(r["world_size"] for r in records.values()), output.world_size] if size is not None}
     told = [Gap(f"{name}: {gap['source']}", gap["why"]) for name, record in records.items() for gap in record["gaps"]]
+    agreed, conflicts = _agreed(ranks, set(short.values()))
     return Evidence(
         job=job,
         nodes=nodes,
         facts=numbered(facts),
-        ranks=merge_ranks(ranks),
-        gaps=_once([*gaps, *output.gaps, *told, *_disagreement(sizes), *_doubled_gap(doubled)]),
+        ranks=merge_ranks(agreed),
+        gaps=_once([*gaps, *output.gaps, *told, *_disagreement(sizes), *_doubled_gap(doubled), *conflicts]),
         world_size=sizes.pop() if len(sizes) == 1 and not doubled else None,
     )
 
 
-def _on_two_nodes(ranks: Iterable[Rank]) -> frozenset[int]:
+def _agreed(ranks: Sequence[Rank], nodes: Collection[str]) -> tuple[list[Rank], list[Gap]]:
+    """Where a node's record and the job's output differ about a rank. The record was written on the rank's node; of
+    two local ranks or GPUs neither is used. A host that is no node of the run is a container's name for itself."""
+    said: dict[tuple[int, str], dict[object, None]] = {}
+    for rank in ranks if all(rank.step is None for rank in ranks) else ():
+        for key in ("host", "local_rank", "gpu"):
+            value = getattr(rank, key)
+            if value is not None and (key != "host" or value in nodes):
+                said.setdefault((rank.rank, key), {})[value] = None
+    gaps = [
+        Gap(f"rank {number}", f"{key}: both {' and '.join(map(str, values))}; {_used(key, values)}")
+        for (number, key), values in said.items()
+        if len(values) > 1
+    ]
+    unused: dict[int, dict[str, Any]] = {}
+    for (number, key), values in said.items():
+        if len(values) > 1 and key != "host":
+            unused.setdefault(number, {})[key] = None
+    return [replace(rank, **unused.get(rank.rank, {})) for rank in ranks], gaps
+
+
+def _used(key: str, values: Iterable[object]) -> str:
+    return f"{next(iter(values))} by its node's record" if key == "host" else "not used"
+
+
+#: A rank and the step that it is of.
+_Who = tuple[int, str | None]
+
+
+def _on_two_nodes(ranks: Iterable[Rank]) -> frozenset[_Who]:
     """Where a node's logs show a sub-group alone (tensor parallel inside a node), its group ranks look global, and
     the same numbers come from every node: none of them can be believed."""
-    first: dict[int, str | None] = {}
-    return frozenset(rank.rank for rank in ranks if first.setdefault(rank.rank, rank.host) != rank.host)
+    first: dict[_Who, str | None] = {}
+    return frozenset(who for r in ranks if first.setdefault(who := (r.rank, r.step), r.host) != r.host)
 
 
-def _doubled_gap(doubled: frozenset[int]) -> list[Gap]:
+def _doubled_gap(doubled: frozenset[_Who]) -> list[Gap]:
     if not doubled:
         return []
-    which = ", ".join(str(rank) for rank in sorted(doubled)[:20])
+    which = ", ".join(str(rank) for rank in sorted({rank for rank, _ in doubled})[:20])
     return [Gap("rank numbers", f"several nodes claim rank {which}: ranks of sub-groups, not used")]
 
 
-def _facts_of(name: str, record: Mapping[str, Any], doubled: frozenset[int]) -> list[Fact]:
-    """A record's facts happened on its node, whatever host they claim, by a clock that was off by what the node
-    measured; files are shown below the node's name."""
+def _facts_of(name: str, record: Mapping[str, Any], doubled: frozenset[_Who]) -> list[Fact]:
+    """A record's facts happened on its node, whatever host they claim; files are shown below the node's name."""
     kernel = [replace(Fact.from_json(fact), host=name, trust="root") for fact in record["kernel_events"]]
     own = [replace(Fact.from_json(fact), host=name, trust="job") for fact in record["facts"]]
-    skew = abs(record["clock"]["offset_s"] or 0.0)
     return [
         replace(
             fact,
-            uncertainty_s=None if fact.time is None else (fact.uncertainty_s or 0.0) + skew,
             file=f"{name}/{fact.file}" if fact.file else None,
-            rank=None if fact.rank in doubled else fact.rank,
+            rank=None if (fact.rank, fact.data.get("of_step")) in doubled else fact.rank,
         )
         for fact in [*kernel, *own]
     ]
@@ -98,11 +127,13 @@ def _placed(rank: Rank, node: str) -> Rank:
 
 
 def merge_ranks(ranks: Iterable[Rank]) -> tuple[Rank, ...]:
-    """One entry a rank; the first that knows a thing tells it, times are widened, progress is taken per group."""
-    merged: dict[int, Rank] = {}
+    """One entry a rank, and a step where there are several; the first that knows a thing tells it, times are widened,
+    progress is taken per group."""
+    merged: dict[_Who, Rank] = {}
     for rank in ranks:
-        merged[rank.rank] = _merge(merged[rank.rank], rank) if rank.rank in merged else rank
-    return tuple(merged[number] for number in sorted(merged))
+        who = rank.rank, rank.step
+        merged[who] = _merge(merged[who], rank) if who in merged else rank
+    return tuple(merged[who] for who in sorted(merged, key=lambda who: (who[0], who[1] or "")))
 
 
 def _merge(one: Rank, two: Rank) -> Rank:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from nccl_slurm.capture.spool import CAPTURE_OFF
 from nccl_slurm.clock import Clock
 from nccl_slurm.collect.shared import Inbox, Incoming
 from nccl_slurm.daemon.runs import key_of
@@ -22,6 +23,8 @@ UNKNOWN_JOB_S = 600.0
 A_TURN = 500
 #: slurmdbd knows a job some seconds after its begin; each look at waiting records is one question to Slurm.
 LOOK_SOON_S, SOON_S, LOOK_LATER_S = 3.0, 30.0, 30.0
+#: A job may wait for days before it runs again.
+LOOK_LIVE_S = 300.0
 #: What can't be moved (root of a node made a folder of its name in quarantine) is tried ever more rarely.
 STUCK_S = 3600.0
 #: A writer is ended after a minute; clocks of file servers differ.
@@ -101,6 +104,7 @@ class RecordIntake:
         cluster: str,
         learn: Callable[[set[int]], None],
         documents_gone: Callable[[RunRow], bool],
+        lives: Callable[[int], bool],
     ) -> None:
         self._inbox = inbox
         self._store = store
@@ -108,12 +112,15 @@ class RecordIntake:
         self._cluster = cluster
         self._learn = learn  # asks Slurm about raw job ids; SlurmError where it does not answer
         self._documents_gone = documents_gone
+        self._lives = lives  # whether a raw job id waits or runs
         self._waiting: dict[str, _Wait] = {}
+        self._first_seen: dict[str, float] = {}
 
     def poll(self) -> int:
         """Returns how many new records were stored; a flood is taken in turns, what waits already comes last."""
         names = self._inbox.pending()
         self._waiting = {name: self._waiting[name] for name in names if name in self._waiting}
+        self._first_seen = {name: self._first_seen.get(name, self._clock.now()) for name in names}
         due = [name for name in names if self._look_at(name) <= self._clock.now()]
         stored, strange = 0, []
         for incoming in filter(None, map(self._read, sorted(due, key=self._look_at)[:A_TURN])):
@@ -156,7 +163,8 @@ class RecordIntake:
         kept = self._store.report(*key_of(run))
         late = kept is not None and kept.report["status"] == "final"
         now = self._clock.now()
-        new = self._store.add_record(*key_of(run), incoming.record, received=now, late=late)
+        quiet = any(gap["why"] == CAPTURE_OFF for gap in incoming.record["gaps"])
+        new = self._store.add_record(*key_of(run), incoming.record, received=now, late=late, quiet=quiet)
         self._remove(incoming.name)
         return new
 
@@ -202,15 +210,31 @@ class RecordIntake:
     def _match(self, incoming: Incoming) -> RunRow | None:
         """By time; a node whose clock is off is still told where the job had it in one run only."""
         runs = self._store.runs_of_raw(self._cluster, incoming.record["job_id"])
+        found = run_of_record(runs, incoming.folder_time)
+        if found is not None or self._is_in_step(incoming):
+            return found
         of_node = [run for run in runs if incoming.record["node"] in run.nodes]
-        return run_of_record(runs, incoming.folder_time) or (of_node[0] if len(of_node) == 1 else None)
+        return of_node[0] if len(of_node) == 1 else None
+
+    def _is_in_step(self, incoming: Incoming) -> bool:
+        """It was first seen soon after it was written, by a clock that tells the same time as ours: its prolog is as
+        old as it says."""
+        return abs(self._first_seen[incoming.name] - float(incoming.record["written"])) < BEFORE_START_S
 
     def _wait(self, incoming: Incoming, answered: bool) -> None:
-        """Refused only after Slurm has said for ten minutes, without a pause, that it knows no such run."""
+        """Refused only after Slurm has said for ten minutes, without a pause, that it knows no such run, and no job
+        that waits or runs: one that was taken off its nodes before it began is told of when the job ends, if ever."""
         now, before = self._clock.now(), self._waiting.get(incoming.name)
         since = None if not answered else before.since if before and before.since is not None else now
         if since is not None and now - since > UNKNOWN_JOB_S:
-            self._refuse(incoming.name, f"Slurm knows no run of job {incoming.record['job_id']} at that time")
+            if self._lives(incoming.record["job_id"]):
+                self._waiting[incoming.name] = _Wait(now, now + LOOK_LIVE_S, self._stuck_s(incoming.name))
+                return
+            job = incoming.record["job_id"]
+            why = (
+                f"Slurm knows no run of job {job} at that time: never begun, taken off its nodes before, or not its own"
+            )
+            self._refuse(incoming.name, why)
             return
         pause = LOOK_SOON_S if since is not None and now - since < SOON_S else LOOK_LATER_S
         self._waiting[incoming.name] = _Wait(since, now + pause, self._stuck_s(incoming.name))

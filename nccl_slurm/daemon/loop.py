@@ -103,7 +103,13 @@ class Daemon:
             return None
         inbox = Inbox(shared, self._config.daemon.record_uids)
         return RecordIntake(
-            inbox, self._store, self._clock, self._cluster, self._learn, self._forgetting.documents_gone
+            inbox,
+            self._store,
+            self._clock,
+            self._cluster,
+            self._learn,
+            self._forgetting.documents_gone,
+            self._jobs.lives,
         )
 
     def _make_duties(self) -> list[Duty]:

@@ -15,7 +15,7 @@ from nccl_slurm.errors import SlurmError
 from nccl_slurm.history.rows import NodeEventRow, RunRow
 from nccl_slurm.history.store import Store
 from nccl_slurm.model import alike
-from nccl_slurm.scheduler.client import LiveJob, NodeState, SchedulerClient
+from nccl_slurm.scheduler.client import FINAL_STATES, LiveJob, NodeState, SchedulerClient
 
 __all__ = ["JobWatch", "NodeWatch", "failed_state", "health"]
 
@@ -123,6 +123,11 @@ class JobWatch:
                 self._keep(job, job.start)
         self._seen = jobs
         return list(jobs.values())
+
+    def lives(self, raw_id: int) -> bool:
+        """Whether slurmctld had it among the jobs that wait or run, when it was asked last."""
+        job = self._seen.get(raw_id)
+        return job is not None and job.state not in FINAL_STATES
 
     def _keep(self, job: LiveJob, start: float) -> None:
         known = self._store.runs_of_raw(self._cluster, job.raw_id)

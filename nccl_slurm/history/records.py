@@ -6,21 +6,31 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from nccl_slurm.history.database import Database, chunks, fitting, packed, unpacked
 from nccl_slurm.history.rows import RecordRow, ReportRow
 from nccl_slurm.history.runs import of_run
 from nccl_slurm.history.schema import node_records, reports, runs
+from nccl_slurm.history.schema import quiet as quiet_runs
 
 __all__ = ["Records"]
 
 
 class Records(Database):
     def add_record(
-        self, cluster: str, raw_id: int, run: int, record: Mapping[str, Any], *, received: float, late: bool = False
+        self,
+        cluster: str,
+        raw_id: int,
+        run: int,
+        record: Mapping[str, Any],
+        *,
+        received: float,
+        late: bool = False,
+        quiet: bool = False,
     ) -> bool:
-        """Store a node record (valid by its schema); it takes the place of an older one of that node.
+        """Store a node record (valid by its schema); it takes the place of an older one of that node. ``quiet``: it
+        says that the job's lines are not to be read.
 
         False, and nothing changes, where this one or a newer one is there. A run that was final is to be judged again,
         in the same transaction: a daemon that dies after it still knows.
@@ -38,7 +48,15 @@ class Records(Database):
             connection.execute(delete(node_records).where(*same))
             connection.execute(insert(node_records).values(fitting(node_records, {**values, **rest})))
             connection.execute(update(runs).where(*again).values(status="settling"))
+            if quiet:
+                _keep_quiet(connection, cluster, raw_id, run)
         return True
+
+    def is_quiet(self, cluster: str, raw_id: int, run: int) -> bool:
+        """Whether one of its records said so; reads none of them."""
+        query = select(quiet_runs.c.run).where(of_run(quiet_runs, cluster, raw_id, run))
+        with self._reading() as connection:
+            return connection.scalar(query.limit(1)) is not None
 
     def records(self, cluster: str, raw_id: int, run: int) -> tuple[RecordRow, ...]:
         """One a node, the newest by the node's own stamp; by node name."""
@@ -112,3 +130,9 @@ class Records(Database):
         with self._reading() as connection:
             found = connection.execute(query).all()
         return tuple(((cluster, raw_id, run), job_id, float(made)) for cluster, raw_id, run, job_id, made in found)
+
+
+def _keep_quiet(connection: Connection, cluster: str, raw_id: int, run: int) -> None:
+    there = select(quiet_runs.c.run).where(of_run(quiet_runs, cluster, raw_id, run))
+    if connection.scalar(there.limit(1)) is None:
+        connection.execute(insert(quiet_runs).values(cluster=cluster, raw_id=raw_id, run=run))

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Table, delete, func, select
 
 from nccl_slurm.history.rows import RunRow
 from nccl_slurm.history.runs import Runs, of_run
-from nccl_slurm.history.schema import comments, node_records, notes, outputs, reports, run_nodes, runs
+from nccl_slurm.history.schema import comments, node_records, notes, outputs, paths, quiet, reports, run_nodes, runs
 
 __all__ = ["Retention"]
 
@@ -17,7 +17,7 @@ _Key = tuple[str, int, int]
 #: Documents of what jobs wrote; the rest of a run is small.
 _BULK = (node_records, outputs)
 _NUMBER = re.compile(r"(?<![\w-])[0-9]+")
-_OF_A_RUN = (node_records, outputs, reports, comments, run_nodes, runs)
+_OF_A_RUN = (node_records, outputs, paths, quiet, reports, comments, run_nodes, runs)
 
 
 class Retention(Runs):

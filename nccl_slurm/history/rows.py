@@ -15,6 +15,7 @@ __all__ = [
     "NodeEventRow",
     "NodeSeen",
     "Note",
+    "PathsRow",
     "RecommendationRow",
     "RecordRow",
     "ReportRow",
@@ -121,6 +122,15 @@ class ReportRow:
     revision: int
     at: float
     report: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PathsRow:
+    """A run by its job's id and number, and machine identity → what is compared → values (``info.path``)."""
+
+    id: str
+    run: int
+    ways: Mapping[str, Mapping[str, Sequence[str]]]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Tables and their versions. A change of a table needs a new version and a migration: a test compares with version 1.
+"""Tables and their versions. A change of a table needs a new version and a migration: a test compares with files.
 
 SQLite and MariaDB both: names are compared byte by byte (MariaDB's default would take ``N1`` for ``n1``), Text and
 LargeBinary have a length (MariaDB's shortest BLOB ends at 64 KiB), times are DOUBLE (its FLOAT loses seconds).
@@ -6,6 +6,7 @@ LargeBinary have a length (MariaDB's shortest BLOB ends at 64 KiB), times are DO
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    and_,
     inspect,
     select,
     update,
@@ -41,7 +43,9 @@ __all__ = [
     "node_records",
     "notes",
     "outputs",
+    "paths",
     "prepare",
+    "quiet",
     "recommendations",
     "reports",
     "run_nodes",
@@ -153,6 +157,18 @@ reports = _table(
 #: The job's own output as it was read last: kept, since users remove logs and a late record asks for them again.
 outputs = _table("outputs", *_run_key(), Column("output", LargeBinary(_LONG), nullable=False))
 
+#: Ways that a run's data took. ``machines``: sha256 of the sorted identities of all its machines.
+paths = _table(
+    "paths",
+    *_run_key(),
+    Column("machines", String(64), nullable=False),
+    Column("paths", LargeBinary(_LONG), nullable=False),
+    Index("paths_machines", "machines"),
+)
+
+#: Runs whose user did not want their lines read, by the word of a node's record: known without unpacking any.
+quiet = _table("quiet", *_run_key())
+
 comments = _table(
     "comments",
     *_run_key(),
@@ -240,9 +256,22 @@ def _append_only(connection: Connection) -> None:
         )
 
 
+def _add_paths_and_quiet(connection: Connection) -> None:
+    """Runs of the old version that still settle: what their records say is lost on `quiet`, so it is looked up once."""
+    paths.create(connection, checkfirst=True)
+    quiet.create(connection, checkfirst=True)
+    key = (node_records.c.cluster, node_records.c.raw_id, node_records.c.run)
+    same = [one == other for one, other in zip(key, (runs.c.cluster, runs.c.raw_id, runs.c.run), strict=True)]
+    query = select(*key, node_records.c.record).join(runs, and_(*same)).where(runs.c.status != "final")
+    found = {(*row[:3],) for row in connection.execute(query) if b"NCCL_SLURM_CAPTURE=off" in zlib.decompress(row[3])}
+    known = {(*row,) for row in connection.execute(select(quiet))}
+    for cluster, raw_id, run in found - known:
+        connection.execute(quiet.insert().values(cluster=cluster, raw_id=raw_id, run=run))
+
+
 #: ``MIGRATIONS[n]`` makes version n + 2 out of version n + 1. MariaDB commits each change of a table by itself, so a
 #: step that died half-way runs again: each must bear that.
-MIGRATIONS: tuple[Migration, ...] = (_add_review,)
+MIGRATIONS: tuple[Migration, ...] = (_add_review, _add_paths_and_quiet)
 
 
 def version_of(connection: Connection) -> int:

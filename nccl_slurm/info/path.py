@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nccl_slurm.info.communicator import Spans
@@ -16,12 +16,14 @@ from nccl_slurm.info.split import Split, split
 from nccl_slurm.info.teller import Teller, teller
 from nccl_slurm.model import Fact
 
-__all__ = ["NVLS", "Odd", "odd_paths", "pair", "path", "paths"]
+__all__ = ["NVLS", "Change", "Odd", "changes", "odd_paths", "pair", "path", "paths", "ways"]
 
 #: ``via P2P/IPC comm 0x…``: what follows is no part of the path.
 _TAIL = re.compile(r" comm\b.*")
 _PORT = re.compile(r"\[\d+\][\w.-]{1,64}(?::\d+)?/(IB|RoCE)\b")
 _INTERFACE = re.compile(r"\[\d+\][\w.-]{1,64}:")
+
+_VALUE = re.compile(r"[A-Za-z0-9][\w /.,:+-]{0,79}")
 
 #: What is compared, in the order of the report.
 NETWORK = "the network"
@@ -100,6 +102,58 @@ def odd_paths(facts: Sequence[Fact], *, whole: bool = True) -> list[Odd]:
         if one is not None:
             _join(found, one, communicator)
     return found
+
+
+@dataclass(frozen=True)
+class Change:
+    """``hosts`` take ways in ``what`` that they did not take before. ``facts``: lines that say so now."""
+
+    what: str
+    before: Sequence[str]
+    now: Sequence[str]
+    hosts: Sequence[str]
+    facts: Sequence[Fact]
+
+
+def ways(facts: Iterable[Fact]) -> dict[str, dict[str, list[str]]]:
+    """Host → what is compared → its values, sorted. Values of an odd form, which only a job's own words have, are not
+    among them: later reports print these."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for host, what, value, _ in _by_host(facts):
+        found.setdefault(host, {}).setdefault(what, set()).add(value)
+    return {host: {what: sorted(values) for what, values in own.items()} for host, own in found.items()}
+
+
+def changes(before: Mapping[str, Mapping[str, Sequence[str]]], facts: Iterable[Fact]) -> list[Change]:
+    """Only what both tell of a host is compared, and only ways that are new: a program may use fewer than another."""
+    lines = list(facts)
+    now = ways(lines)
+    hosts: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for host, own in now.items():
+        for what, values in own.items():
+            old = before.get(host, {}).get(what, ())
+            if old and not set(values) <= set(old):
+                hosts.setdefault((what, tuple(old), tuple(values)), []).append(host)
+    made = [_change(key, sorted(of), lines) for key, of in hosts.items()]
+    return sorted(made, key=lambda one: (_ORDER.index(one.what), one.hosts))
+
+
+def _change(key: tuple[str, tuple[str, ...], tuple[str, ...]], hosts: Sequence[str], lines: Iterable[Fact]) -> Change:
+    what, before, now = key
+    told = {
+        (host, value): fact
+        for host, of, value, fact in _by_host(lines)
+        if of == what and host in hosts and value not in before
+    }
+    return Change(what, before, now, hosts, list(told.values()))
+
+
+def _by_host(facts: Iterable[Fact]) -> Iterator[tuple[str, str, str, Fact]]:
+    for fact in facts:
+        if fact.kind in _KINDS and fact.host is not None:
+            for what, value in _told(fact):
+                if _VALUE.fullmatch(value):
+                    yield fact.host, what, value, fact
 
 
 def _seen_partly(lines: Iterable[Fact]) -> set[Teller]:

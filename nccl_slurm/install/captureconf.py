@@ -12,7 +12,7 @@ from typing import Iterable, Mapping
 from nccl_slurm.capture.conf import Conf
 from nccl_slurm.install.layout import Layout
 
-__all__ = ["known_keys", "unmeant"]
+__all__ = ["KEYS", "known_keys", "unmeant"]
 
 _PREFIX = "NCCL_SLURM_"
 #: Names that hooks use among themselves.
@@ -39,6 +39,15 @@ _CHOICE = {
 }
 
 
+_NAMES = """
+HOOKS PREFIX PYTHON SPOOL SHARED SHIP_UID IDENTITY SYSROOT KERNEL_LOG PARTITIONS_OFF NCCL_DEBUG NCCL_DEBUG_SUBSYS
+NCCL_DEBUG_FILE TIMESTAMP_LEVELS FR_BUFFER_SIZE FR_DUMP ELASTIC_LOGS WORKER_LIMIT_S GPU_QUERY_LIMIT_S RETAIN_HOURS
+SPOOL_MAX_MB PATTERNS SITE_TASK_PROLOG SITE_EPILOG_SLURMCTLD EVENTS
+"""
+#: Those of the shipped file, for hosts without hooks.
+KEYS = frozenset(_PREFIX + name for name in _NAMES.split())
+
+
 def known_keys(layout: Layout) -> frozenset[str]:
     """Keys that somebody reads: the hooks by their text, the worker by its `Conf`."""
     worker = {_PREFIX + one.name.upper() for one in dataclasses.fields(Conf)}
@@ -61,8 +70,9 @@ def unmeant(conf: Mapping[str, str], known: Iterable[str]) -> list[str]:
 
 
 def _misspelt(key: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1)
-    return f"capture.conf: nobody reads {key}" + (f"; {near[0]} may be meant" if near else "")
+    names = [name[len(_PREFIX) :] for name in known]
+    near = difflib.get_close_matches(key[len(_PREFIX) :], names, n=1)
+    return f"capture.conf: nobody reads {key}; {f'{_PREFIX}{near[0]} may be meant' if near else 'leave it out'}"
 
 
 def _value(key: str, value: str) -> list[str]:
@@ -70,6 +80,8 @@ def _value(key: str, value: str) -> list[str]:
         return [f"capture.conf: {key}={value}: give one of {', '.join(_CHOICE[key])}"]
     if key.endswith(_NUMBER) and not re.fullmatch(r"\d+(\.\d+)?", value):
         return [f"capture.conf: {key}={value}: give a number"]
+    if key.endswith("_LIMIT_S") and float(value) == 0:
+        return [f"capture.conf: {key}={value}: ends the worker at once; give a number above 0"]
     if key.endswith(_PATH) and not os.path.isabs(value):
         return [f"capture.conf: {key}={value}: give a full path"]
     return []

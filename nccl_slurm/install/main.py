@@ -14,7 +14,7 @@ if __package__ in (None, ""):  # -I leaves the script's own place out of the sea
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from nccl_slurm.errors import InputError, InstallError
-from nccl_slurm.install import apply, facts, patterns, places, plan, source
+from nccl_slurm.install import apply, facts, patterns, places, plan, room, source
 from nccl_slurm.install.apply import Applied
 from nccl_slurm.install.entry import Entry
 from nccl_slurm.install.facts import Facts
@@ -127,6 +127,9 @@ def _install(role: str, options: Options, known: Facts, wanted: Plan, extra: dic
     if wanted.at.shared:
         owners = (0, known.ship_user.uid) if known.ship_user else (0,)
         places.check_shared(wanted.at.shared, layout.on_disk(wanted.at.shared), owners)
+    wrong = room.obstacles(plan.with_parents(wanted.entries), layout)
+    if wrong:
+        raise InstallError("\n  ".join(["nothing was changed:", *wrong]))
     if role == "controller" and wanted.at.shared and not network_file_system(wanted.at.shared, read_table()):
         applied.say(f"{wanted.at.shared} is on this host's own disk: right only where the nodes mount it from here")
     if options.dry_run:

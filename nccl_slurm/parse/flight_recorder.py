@@ -32,7 +32,7 @@ class Group(NamedTuple):
     """One process group as one rank saw it. Counters: sequence numbers of collectives, -1 for none yet.
 
     ``waiting``: the oldest collective that is not completed, and the one behind it. ``recent``: ``seq op sizes`` of the
-    last ones.
+    last ones. ``held``: first and last sequence number of the collectives that the ring still holds.
     """
 
     name: str
@@ -40,12 +40,15 @@ class Group(NamedTuple):
     counters: dict[str, int]
     waiting: dict[str, Any] | None
     recent: list[str]
+    held: tuple[int, int] | None = None
 
 
 class Dump(NamedTuple):
     version: str
     groups: list[Group]
     world_size: int | None
+    since: float | None = None  # when its oldest and newest entries were made, seconds since 1970
+    until: float | None = None
 
 
 #: Keys of a dump or of its entries; JSON dumps have their keys sorted, so a long list of entries comes first.
@@ -74,7 +77,9 @@ def read(raw: bytes) -> Dump:
         config = _dict(value.get("pg_config"))
         names = _names(entries, config)
         groups = _groups(entries, _dict(value.get("pg_status")), names, _sizes(config))
-        return Dump(_text(value.get("version"), 40), groups[:_GROUPS], _world(config))
+        made = [time for time in map(_created, entries) if time is not None]
+        since, until = min(made, default=None), max(made, default=None)
+        return Dump(_text(value.get("version"), 40), groups[:_GROUPS], _world(config), since, until)
     except ValueError:
         raise
     except MemoryError:
@@ -184,7 +189,10 @@ def _group(name: tuple[str, str], entries: list[dict[str, Any]], status: Mapping
     open_ones = [entry for entry in open_ones if _number(entry) > seen["completed"]]
     waiting = min(open_ones, key=_number, default=None)
     recent = [_line(entry) for entry in collectives[-_RECENT:]]
-    return Group(name[0], name[1], seen, None if waiting is None else _open(waiting, collectives, size), recent)
+    numbers = [_number(entry) for entry in collectives]
+    held = (min(numbers), max(numbers)) if numbers else None
+    told = None if waiting is None else _open(waiting, collectives, size)
+    return Group(name[0], name[1], seen, told, recent, held)
 
 
 def _seq(entry: Mapping[str, Any]) -> int | None:
@@ -233,10 +241,16 @@ def _details(entry: Mapping[str, Any]) -> dict[str, Any]:
         found[key] = _plain(entry.get(key))
     if isinstance(entry.get("timeout_ms"), int):
         found["timeout_ms"] = entry["timeout_ms"]
+    made = _created(entry)
+    return found if made is None else {**found, "created": made}
+
+
+def _created(entry: Mapping[str, Any]) -> float | None:
+    """Seconds since 1970."""
     for key, unit in (("time_created_ns", 1e9), ("time_created_us", 1e6)):
         if isinstance(entry.get(key), int):
-            found["created"] = min(entry[key], 1 << 62) / unit
-    return found
+            return float(max(0, min(entry[key], 1 << 62)) / unit)
+    return None
 
 
 def _line(entry: Mapping[str, Any]) -> str:

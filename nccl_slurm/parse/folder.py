@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, BinaryIO, Callable, Hashable, Iterable, Iterator, NamedTuple, cast
 
 from nccl_slurm.model import Fact, Gap, Parsed
-from nccl_slurm.parse import content, elastic, flight_recorder, names, ras, task, torch
+from nccl_slurm.parse import content, dumps, elastic, flight_recorder, names, ras, steps, task, torch
 from nccl_slurm.parse.finding import find
 from nccl_slurm.parse.logfile import Lines, Log, Seen, read_log
 from nccl_slurm.parse.nccl import Communicators, Member
@@ -49,7 +49,16 @@ def read_sources(
 
     ``program`` searches large files; None is GNU grep where it is, else Python. The answer is the same by any.
     """
-    reading = _Reading(rows, time.time() if now is None else now, program or grep())
+    when, search = time.time() if now is None else now, program or grep()
+    groups = steps.by_step(list(sources))
+    if len(groups) == 1:
+        return _read(next(iter(groups.values())), rows, when, search)
+    return steps.joined({step: _read(group, rows, when, search) for step, group in groups.items()})
+
+
+def _read(sources: Iterable[Source], rows: Rows, now: float, program: Program | None) -> Parsed:
+    """One step's."""
+    reading = _Reading(rows, now, program)
     left = iter(sources)
     while True:
         together = list(islice(left, _TOGETHER))
@@ -76,7 +85,7 @@ class _Reading:
         self._kept: Kept[Seen] = Kept()
         self._logs: list[Log] = []
         self._files: list[str] = []
-        self._dumps: list[tuple[Source, flight_recorder.Dump]] = []
+        self._dumps: list[dumps.Dumped] = []
         self._communicators = Communicators()
         self._failures: list[Fact] = []
         self._forced: set[tuple[str | None, Any]] = set()
@@ -194,11 +203,9 @@ class _Reading:
         if not raw:
             raise ValueError("empty flight recorder dump")
         dump = flight_recorder.read(raw)
-        self._dumps.append((source, dump))
+        self._dumps.append(dumps.Dumped(source, dump))
         if not dump.groups:
             self.gaps.append(Gap(source.name, "a flight recorder dump without a single entry"))
-        if dump.world_size is not None:
-            self._worlds.setdefault(dump.world_size, source.name)
 
     def _ras(self, source: Source, file: BinaryIO, first: bytes) -> None:
         raw = first + file.read(max(0, source.size - len(first)))
@@ -294,6 +301,11 @@ class _Reading:
     def parsed(self) -> Parsed:
         for file, times in self._folded.items():
             self.gaps.append(Gap(file, f"Ray left out {times} like lines of other processes and does not say of which"))
+        self._dumps, strange = dumps.of_one_world(self._dumps, self._worlds)
+        self.gaps += strange
+        for source, dump in self._dumps:
+            if dump.world_size is not None:
+                self._worlds.setdefault(dump.world_size, source.name)
         world = self._world()
         members, why = self._communicators.ranks(world or self._least_world())
         if why is not None:
@@ -384,17 +396,36 @@ class _Reading:
         return fact if (rank, host) == (fact.rank, fact.host) else replace(fact, rank=rank, host=host)
 
     def _dump_facts(self, table: Table, owners: Owners) -> list[Fact]:
-        facts = []
-        for source, dump in self._dumps:
-            rank = owners.dumped(source.name, dump.world_size)
-            if rank is None:
-                self.gaps.append(Gap(source.name, "a flight recorder dump whose rank is not known"))
-            else:
-                table.see(rank, source.name, None)
-                table.progress(rank, {group.name: group.counters for group in dump.groups})
-            for group in dump.groups:
-                facts.extend(_group_facts(source, group, rank, source.host or table.host(rank)))
+        facts: list[Fact] = []
+        known: dict[int, dumps.Dumped] = {}
+        for one in self._dumps:
+            rank = owners.dumped(one.source.name, one.dump.world_size)
+            if rank is not None:
+                known[rank] = one
+                continue
+            self.gaps.append(Gap(one.source.name, "a flight recorder dump whose rank is not known"))
+            facts += _dump_facts(one, None, one.source.host)
+        kept, old = dumps.of_the_last_start(known, *self._starts(owners))
+        self.gaps += old
+        for rank, one in kept.items():
+            table.see(rank, one.source.name, None)
+            table.progress(rank, {group.name: group.counters for group in one.dump.groups})
+            facts += _dump_facts(one, rank, one.source.host or table.host(rank))
         return facts
+
+    def _starts(self, owners: Owners) -> tuple[dict[int, float], float | None]:
+        """Rank → first stamp of its newest process, by NCCL's file of each process; and the first stamp in any log."""
+        starts: dict[int, float] = {}
+        oldest: list[float] = []
+        for log in self._logs:
+            first = min((track.first for track in log.tracks.values() if track.first is not None), default=None)
+            if first is None or log.kernel:
+                continue
+            oldest.append(first)
+            rank = owners.rank.get(log.source.name)
+            if rank is not None and names.read(log.source.name).pid is not None:
+                starts[rank] = max(first, starts.get(rank, first))
+        return starts, min(oldest, default=None)
 
 
 def _is_searched(source: Source, file: BinaryIO, first: bytes) -> bool:
@@ -420,8 +451,16 @@ def _owner(fact: Fact, pid: int | None) -> Hashable:
     return (fact.host, pid) if fact.host is not None and pid is not None else fact.file
 
 
-def _group_facts(source: Source, group: flight_recorder.Group, rank: int | None, host: str | None) -> list[Fact]:
+def _dump_facts(one: dumps.Dumped, rank: int | None, host: str | None) -> list[Fact]:
+    return [fact for group in one.dump.groups for fact in _group_facts(one.source, group, rank, host, one.dump.until)]
+
+
+def _group_facts(
+    source: Source, group: flight_recorder.Group, rank: int | None, host: str | None, until: float | None
+) -> list[Fact]:
     base: dict[str, Any] = {"pg": group.name, "pg_name": group.description}
+    if until is not None:
+        base["until"] = until
     said = ", ".join(f"{key} {value}" for key, value in group.counters.items())
     status = Fact(
         kind="flight-recorder.status",

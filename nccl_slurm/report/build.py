@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.info import timeout
+from nccl_slurm.info.nic import nics
 from nccl_slurm.info.path import paths
+from nccl_slurm.info.teller import told
 from nccl_slurm.info.version import versions
 from nccl_slurm.model import Culprit, Evidence, Fact, Gap, Job, NodeView, Rank, Recommendation, Verdict
 
@@ -24,6 +26,7 @@ SLURM_UNCERTAINTY_S = 1.0
 YEAR_10000 = 253_402_300_800
 
 _HOST_MAX = 255
+_DUMPED = "flight-recorder.status"
 _GPU_MAX = 40
 _NOT_OBSERVED: dict[str, Any] = {
     "exit": None,
@@ -40,6 +43,8 @@ def build(
 ) -> dict[str, Any]:
     """``status`` is pending, settling, live or final. ``verdict`` None: nothing was judged yet."""
     timeouts = _timeouts(evidence.facts)
+    adapters = nics(evidence.facts)
+    off = {node.name: _off_by(node) for node in evidence.nodes}
     chosen = _chosen(evidence.facts, _cited(verdict, recommendations) | _ids_of(timeouts))
     return {
         "schema": "nccl-slurm/report/1",
@@ -47,14 +52,17 @@ def build(
         "job": _job(evidence.job),
         "nodes": [_node(node) for node in _nodes(evidence)],
         "verdict": None if verdict is None else _verdict(verdict),
-        "facts": [_fact(fact) for fact in chosen],
+        "facts": [_fact(fact, off) for fact in chosen],
         "inferences": [
             {"text": step.text, "rule": step.rule, "from": list(step.facts)}
             for step in (verdict.inferences if verdict else ())
         ],
         "gaps": [{"source": gap.source, "why": gap.why} for gap in _gaps(evidence, len(chosen))],
         "recommendations": [_recommendation(item) for item in recommendations],
-        "ranks": [_rank(rank) for rank in sorted(evidence.ranks, key=lambda rank: rank.rank)] + _silent(evidence),
+        "ranks": [
+            _rank(rank, off, adapters.get(rank.rank, ())) for rank in sorted(evidence.ranks, key=lambda rank: rank.rank)
+        ]
+        + _silent(evidence),
         "transport": _transport(evidence.facts),
         "versions": _versions(evidence.facts),
         "timeouts": timeouts or None,
@@ -122,16 +130,26 @@ def _recommendation(item: Recommendation) -> dict[str, Any]:
     }
 
 
-def _rank(rank: Rank) -> dict[str, Any]:
+def _off_by(node: NodeView) -> float:
+    """Seconds by which stamps of this node may be off, as far as that was measured."""
+    return abs(node.clock_offset_s or 0.0) + (node.clock_error_s or 0.0)
+
+
+def _uncertain(of: Fact | Rank, off: Mapping[str, float]) -> float | None:
+    return None if of.uncertainty_s is None else of.uncertainty_s + off.get(of.host or "", 0.0)
+
+
+def _rank(rank: Rank, off: Mapping[str, float], adapters: Sequence[str]) -> dict[str, Any]:
     return {
         "rank": rank.rank,
         "host": rank.host,
         "local_rank": rank.local_rank,
         "gpu": rank.gpu,
+        "nics": list(adapters) or None,
         "exit": rank.exit,
         "first": _time(rank.first),
         "last": _time(rank.last),
-        "uncertainty_s": rank.uncertainty_s,
+        "uncertainty_s": _uncertain(rank, off),
         "last_line": rank.last_line,
         "progress": {group: dict(counts) for group, counts in rank.progress.items()},
     }
@@ -144,10 +162,10 @@ def _silent(evidence: Evidence) -> list[dict[str, Any]]:
     if size - len(seen) > SILENT_MAX:
         return []
     missing = (number for number in range(size) if number not in seen)
-    return [{"rank": n, "host": None, "local_rank": None, "gpu": None, **_NOT_OBSERVED} for n in missing]
+    return [{"rank": n, "host": None, "local_rank": None, "gpu": None, "nics": None, **_NOT_OBSERVED} for n in missing]
 
 
-def _fact(fact: Fact) -> dict[str, Any]:
+def _fact(fact: Fact, off: Mapping[str, float]) -> dict[str, Any]:
     keys = (
         "id",
         "text",
@@ -162,7 +180,11 @@ def _fact(fact: Fact) -> dict[str, Any]:
         "kind",
         "role",
     )
-    return {**{key: getattr(fact, key) for key in keys}, "time": _time(fact.time)}
+    return {
+        **{key: getattr(fact, key) for key in keys},
+        "uncertainty_s": _uncertain(fact, off),
+        "time": _time(fact.time),
+    }
 
 
 def _gaps(evidence: Evidence, shown: int) -> list[Gap]:
@@ -170,9 +192,26 @@ def _gaps(evidence: Evidence, shown: int) -> list[Gap]:
     silent = (evidence.world_size or 0) - len({rank.rank for rank in evidence.ranks})
     if silent > 0:
         gaps.append(Gap("ranks", f"{silent} of {evidence.world_size} ranks left no line, dump or exit status"))
+    gaps += _partly(evidence)
     if shown < len(evidence.facts):
         gaps.append(Gap("report", f"{len(evidence.facts) - shown} of {len(evidence.facts)} facts are not printed here"))
     return gaps
+
+
+def _partly(evidence: Evidence) -> Iterator[Gap]:
+    """Ranks that lack what others left: each kind is evidence of its own."""
+    left = {
+        "line": {rank.rank for rank in evidence.ranks if rank.last_line},
+        "flight recorder dump": {f.rank for f in evidence.facts if f.rank is not None and f.kind == _DUMPED},
+        "exit status": {rank.rank for rank in evidence.ranks if rank.exit is not None},
+    }
+    known = {rank.rank for rank in evidence.ranks}
+    for what, ranks in left.items():
+        lacking = known - ranks
+        if ranks and lacking:
+            yield Gap(
+                what, f"none of {told(lacking)}, while {len(ranks)} other{'s' if len(ranks) > 1 else ''} left one"
+            )
 
 
 def _cited(verdict: Verdict | None, recommendations: Iterable[Recommendation]) -> set[str]:

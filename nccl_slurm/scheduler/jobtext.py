@@ -247,6 +247,8 @@ def _step(row: Mapping[str, str]) -> Step:
         exit=int(code),
         signal=int(signal),
         nodes=hosts_of(row["NodeList"]),
+        start=time_of(row["Start"]),
+        end=time_of(row["End"]),
     )
 
 

@@ -191,7 +191,7 @@ def job(state: str = "FAILED", **more: Any) -> Job:
 def nodes(**changes: dict[str, Any]) -> list[NodeView]:
     views = []
     for name in NODES:
-        view = NodeView(name, f"machine-{name}", "compute", "IDLE", "IDLE", None, "present")
+        view = NodeView(name, f"machine-{name}", "compute", "IDLE", "IDLE", None, "present", clock_error_s=0.0)
         views.append(replace(view, **changes.get(name, {})))
     return views
 

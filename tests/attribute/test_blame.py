@@ -7,9 +7,11 @@ import pytest
 
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.model import Evidence, Fact, Gap, NodeView, Rank, Step, Verdict
+from nccl_slurm.recommend.ladder import recommend
 from tests.attribute.scenarios import (
     HANG,
     SCENARIOS,
+    START,
     agent_saw,
     cancelled,
     closing,
@@ -283,6 +285,22 @@ def status_of(rank: int, seq: int, group: str) -> Fact:
     return fact("torch.pg-status", text, rank=rank, time=HANG, data=data)
 
 
+@pytest.mark.parametrize("ops", [("SEND", "RECV", "RECV", "RECV"), ("COALESCED", "SEND", "SEND", "SEND")], ids="-".join)
+def test_sends_and_receives_are_unlike_by_nature(ops: tuple[str, ...]) -> None:
+    facts = [watchdog(rank, 7, op=op, pg="5") for rank, op in enumerate(ops)]
+    verdict = attribute(evidence(facts, table(4), world=4))
+    assert (verdict.failure_class, culprits(verdict)) == ("collective-hang-unattributed", [])
+
+
+def test_counts_of_a_group_with_sends_and_receives_are_of_both() -> None:
+    rows = table(4, progress={0: (41, 40), 1: (40, 40), 2: (41, 40), 3: (41, 40)})
+    ops = {0: "ALLREDUCE", 2: "ALLREDUCE", 3: "ALLREDUCE"}
+    waits = {rank: watchdog(rank, 41, op=op, pg="0") for rank, op in ops.items()}
+    assert culprits(attribute(evidence(waits.values(), rows, world=4))) == [(1, "n1")]
+    waits[3] = watchdog(3, 41, op="RECV", pg="0")
+    assert culprits(attribute(evidence(waits.values(), rows, world=4))) == []
+
+
 def test_world_of_a_job_by_the_tables_of_all_its_agents() -> None:
     def block(rank: int, exitcode: int, root: int) -> Fact:
         return fact(
@@ -319,6 +337,56 @@ def test_the_earlier_exception_is_named_beyond_the_clocks() -> None:
     assert culprits(verdict) == [(2, "n2")]
 
 
+@pytest.mark.parametrize(
+    ("gap", "clocks", "named"),
+    [
+        (60, {"n1": (0.0, 0.01), "n2": (0.0, 0.01)}, 2),
+        (60, {}, None),  # nobody measured: munge lets clocks be 300 s off, each
+        (590, {}, None),
+        (610, {}, 2),
+        (60, {"n1": (0.0, 30.0), "n2": (0.0, 30.0)}, None),
+        (60, {"n1": (0.0, 0.01)}, None),
+        (60, {"n1": (120.0, 1.0), "n2": (0.0, 1.0)}, 1),  # n1's clock was ahead: its exception came first
+        (60, {"n1": (60.0, 1.0), "n2": (0.0, 1.0)}, None),
+    ],
+)
+def test_the_order_of_two_nodes_is_that_of_their_measured_clocks(
+    gap: float, clocks: dict[str, tuple[float, float]], named: int | None
+) -> None:
+    """Rank 2 on n2 raised ``gap`` seconds before rank 1 on n1, each by its own node's clock."""
+    facts = [exception(1, time=HANG + gap, uncertainty_s=0.5), exception(2, time=HANG, uncertainty_s=0.5)]
+    measured = {name: clocks.get(name, (None, None)) for name in ("n1", "n2")}
+    views = nodes(**{name: {"clock_offset_s": of[0], "clock_error_s": of[1]} for name, of in measured.items()})
+    verdict = attribute(evidence([*facts, peer_closed(0), peer_closed(3)], table(4), world=4, nodes=views))
+    assert [rank for rank, _ in culprits(verdict)] == ([] if named is None else [named])
+    assert suspects(verdict) == ([1, 2] if named is None else [])
+
+
+@pytest.mark.parametrize(
+    ("hosts", "named"),
+    [({1: "n1", 2: "n1"}, [2]), ({1: "n1", 2: "n2"}, []), ({1: "n1"}, [2]), ({}, [2]), ({1: "n1", 3: "n2"}, [])],
+    ids=str,
+)
+def test_logs_that_name_one_host_at_most_have_one_clock(hosts: dict[int, str], named: list[int]) -> None:
+    facts = [exception(1, time=HANG + 60, uncertainty_s=0.5), exception(2, time=HANG, uncertainty_s=0.5)]
+    rows = [Rank(rank, host=hosts.get(rank), exit=1) for rank in range(4)]
+    verdict = attribute(evidence([*facts, peer_closed(0), peer_closed(3)], rows, world=4, job=None))
+    assert [rank for rank, _ in culprits(verdict)] == named
+
+
+def test_logs_of_more_ranks_than_a_node_has_gpus_have_several_clocks() -> None:
+    facts = [exception(1, time=HANG + 60, uncertainty_s=0.5), exception(2, time=HANG, uncertainty_s=0.5)]
+    said = [peer_closed(rank) for rank in range(9) if rank not in (1, 2)]
+    assert culprits(attribute(evidence([*facts, *said], world=9, job=None))) == []
+
+
+def test_a_xid_of_a_node_whose_clock_was_off_is_inside_the_run() -> None:
+    late = xid("n2", at=START - 900)
+    assert culprits(attribute(evidence([late]))) == []
+    off = nodes(n2={"clock_offset_s": -1000.0, "clock_error_s": 2.0})
+    assert culprits(attribute(evidence([late], nodes=off))) == [(None, "n2")]
+
+
 def test_an_exception_after_the_own_timeout_is_a_consequence() -> None:
     facts = [*(watchdog(rank, 41) for rank in range(3)), exception(1)]
     verdict = attribute(evidence(facts, table(4), world=4))
@@ -352,6 +420,49 @@ def test_earliest_attempt_counts() -> None:
     verdict = attribute(evidence([*facts, peer_closed(1), peer_closed(3)], table(4), world=4))
     assert culprits(verdict) == [(2, "n2")]
     assert verdict.culprits[0].why == "ValueError: loss is nan"
+
+
+@pytest.mark.parametrize(
+    ("line", "task", "why"),
+    [
+        (" 3: ValueError: x", 3, "ValueError: x"),
+        ("3: [rank3]: ValueError: x", 3, "ValueError: x"),
+        ("[rank3]: ValueError: x", None, "ValueError: x"),
+        ("3: ValueError: x", None, "3: ValueError: x"),
+        ("7: ValueError: x", 3, "7: ValueError: x"),
+        ("[rank7]: ValueError: x", None, "[rank7]: ValueError: x"),
+        ("ValueError: " + "x" * 200, None, "ValueError: " + "x" * 145 + "..."),
+    ],
+)
+def test_labels_of_task_and_rank_are_in_the_evidence_and_not_in_the_summary(
+    line: str, task: int | None, why: str
+) -> None:
+    told = exception(3, line, data={} if task is None else {"task": task})
+    verdict = attribute(evidence([told, peer_closed(0), peer_closed(1), peer_closed(2)], table(4), world=4))
+    assert verdict.culprits[0].why == why and verdict.summary == f"Rank 3 failed first: {why}."
+
+
+_TRIED = "CUDA out of memory. Tried to allocate "
+
+
+@pytest.mark.parametrize(
+    ("tried", "at", "others", "named"),
+    [
+        ("2.50 GiB. GPU 3 has", 400, 4, [1]),  # after the others' waits, and its own
+        ("13194139533312.00 GiB. GPU 3 has", 400, 4, []),  # ranks wait before it
+        ("more than 1EB memory.", 400, 4, []),
+        ("13194139533312.00 GiB. GPU 3 has", 2, 4, [1]),  # before all of them
+        ("13194139533312.00 GiB. GPU 3 has", 2, 2, []),  # two ranks left no word: it needs their alibi
+        ("2.50 GiB. GPU 3 has", 2, 2, [1]),  # the GPU was full by its own doing
+    ],
+)
+def test_memory_of_an_absurd_size_is_a_cause_only_before_anybody_reacted(
+    tried: str, at: int, others: int, named: list[int]
+) -> None:
+    oom = cuda(1, "cuda-oom", _TRIED + tried, file="slurm-42.out", line=at)
+    facts = [oom, *(peer_closed(rank) for rank in (0, 2, 3)[: others - 1])]
+    verdict = attribute(evidence(facts, table(4), world=4))
+    assert [rank for rank, _ in culprits(verdict)] == named
 
 
 def test_device_error_says_more_than_its_exception() -> None:
@@ -459,9 +570,25 @@ def test_kernel_lines_that_nobody_vouches_for_name_nobody(of_a_job: bool, expect
     assert (culprits(verdict), verdict.suspects, verdict.action) == ([], (), "investigate")
 
 
+@pytest.mark.parametrize(
+    ("file", "trust", "host"),
+    [("/home/alice/slurm-42.out", "job", None), ("n2/nccl.n2.7.log", "job", "n2"), ("n1/nccl.n2.7.log", "job", None)],
+    ids=["printed", "read-on-n2", "read-on-n1"],
+)
+def test_a_host_that_a_job_claims_is_nobodys_host_for_a_machine_action(file: str, trust: str, host: str | None) -> None:
+    """The job prints an ECC error of rank 3, and that rank 3 runs on n2."""
+    ecc = cuda(3, "gpu-hw-ecc", "CUDA error: uncorrectable ECC error encountered", host="n2", file=file, trust=trust)
+    found = evidence([ecc, peer_closed(0), peer_closed(1), peer_closed(2)], table(4), world=4)
+    verdict = attribute(found)
+    assert (verdict.failure_class, verdict.action, culprits(verdict)) == ("gpu-hw-ecc", "investigate", [(3, host)])
+    assert [item.target for item in recommend(verdict, found)] == [host]
+    assert {item.action for item in recommend(verdict, found)} == {"investigate"}
+
+
 def test_cuda_ecc_text_earns_a_look_at_most() -> None:
     facts = [cuda(1, "gpu-hw-ecc", "CUDA error: uncorrectable ECC error encountered"), peer_closed(0)]
-    verdict = attribute(evidence(facts, table(2), world=2))
+    there = [replace(row, files=[f"{row.host}/nccl.{row.host}.7.log"]) for row in table(2)]
+    verdict = attribute(evidence(facts, there, world=2))
     assert (verdict.failure_class, culprits(verdict), verdict.action) == ("gpu-hw-ecc", [(1, "n2")], "investigate")
 
 
@@ -558,6 +685,15 @@ def test_a_hang_before_the_time_limit_is_a_hang() -> None:
     facts = [*(watchdog(rank, 41, pg="0") for rank in range(8)), cancelled("TIME LIMIT", at=HANG + 900)]
     verdict = attribute(evidence(facts, table(8), world=8, job=job("TIMEOUT", exit="0:0")))
     assert verdict.failure_class == "collective-hang-unattributed"
+
+
+@pytest.mark.parametrize(("after", "measured", "hang"), [(60, True, True), (60, False, False), (900, False, True)])
+def test_a_limit_comes_after_a_hang_only_where_the_clocks_tell(after: float, measured: bool, hang: bool) -> None:
+    facts = [*(watchdog(rank, 41, pg="0") for rank in range(4, 8)), cancelled("TIME LIMIT", at=HANG + after)]
+    facts[-1] = replace(facts[-1], data={"first_node": "n1"}, file="slurm-42.out")
+    views = nodes() if measured else nodes(n1={"clock_error_s": None}, n2={"clock_error_s": None})
+    verdict = attribute(evidence(facts, table(8), world=8, job=job("TIMEOUT", exit="0:0"), nodes=views))
+    assert (verdict.failure_class != "preempt-cancel") is hang
 
 
 def test_time_limit_with_nothing_before() -> None:

@@ -170,6 +170,22 @@ def test_a_run_from_its_prolog_to_its_record(node: Node, python: str) -> None:
     assert {"ports", "task exits", "clock", "nvlink", "kernel events of other runs"} <= set(gaps(record))
 
 
+@pytest.mark.parametrize("python", pythons())
+def test_the_ranks_of_two_steps_are_told_apart(node: Node, python: str) -> None:
+    node.python = python
+    run = node.starts()
+    for step, pid, rank, at in (("0", 7, 3, START + 10), ("1", 8, 1, START + 100)):
+        init = f"n1:{pid}:1 [0] NCCL INFO comm 0xa rank {rank} nranks 4 cudaDev 0 commId 0x1 - Init COMPLETE\n"
+        node.writes(run, f"task.{step}.0", f"step={step}\nprocid=0\npid={pid}\nhost=n1\ntime={at}\n")
+        node.writes(run, f"nccl.n1.{pid}.log", init)
+        os.utime(run / "user" / f"task.{step}.0", (at, at))
+        os.utime(run / "user" / f"nccl.n1.{pid}.log", (at + 50, at + 50))
+    node.ends(run)
+    assert node.work("finish", run) == ""
+    record = node.record(run)
+    assert [(rank["rank"], rank["step"], rank["pid"]) for rank in record["ranks"]] == [(3, "0", 7), (1, "1", 8)]
+
+
 def test_the_kernel_speaks_of_the_next_run_from_its_begin_on(node: Node) -> None:
     run = node.starts()
     node.ends(run, at=START + 60)

@@ -11,6 +11,8 @@ import pytest
 from nccl_slurm.cli.main import main
 from nccl_slurm.config import load
 from nccl_slurm.config_check import COMMANDS, Finding, findings
+from nccl_slurm.install.captureconf import KEYS
+from nccl_slurm.install.settings import sh_keys
 
 SLURM = """#!/bin/sh
 echo 'PartitionName=gpu AllowGroups=ALL'
@@ -120,6 +122,13 @@ ERRORS: list[tuple[Callable[[Site], None], str]] = [
     (write("capture.conf", "NCCL_SLURM_EVENTS=SITE/events\n"), "but NCCL_SLURM_SHARED in"),
     (write("capture.conf", OURS + "NCCL_SLURM_EVENTS=/elsewhere\n"), "but NCCL_SLURM_EVENTS in"),
     (write("capture.conf", OURS + "NCCL_SLURM_SHIP_UID=77\n"), "daemon.record_uids: lacks 77"),
+    (write("capture.conf", OURS + "NCCL_SLURM_SPOOOL=/x\n"), "nobody reads NCCL_SLURM_SPOOOL; NCCL_SLURM_SPOOL may be"),
+    (write("capture.conf", OURS + "NCCL_SLURM_QQQQQQQ=1\n"), "nobody reads NCCL_SLURM_QQQQQQQ; leave it out"),
+    (write("capture.conf", OURS + "NCCL_SLURM_FR_DUMP=yes\n"), "NCCL_SLURM_FR_DUMP=yes: give one of on, off"),
+    (write("capture.conf", OURS + "NCCL_SLURM_RETAIN_HOURS=3d\n"), "NCCL_SLURM_RETAIN_HOURS=3d: give a number"),
+    (write("capture.conf", OURS + "NCCL_SLURM_WORKER_LIMIT_S=0\n"), "ends the worker at once; give a number above 0"),
+    (write("capture.conf", OURS + "NCCL_SLURM_SPOOL=spool\n"), "NCCL_SLURM_SPOOL=spool: give a full path"),
+    (write("capture.conf", OURS + "if true; then\n"), "capture.conf: sh can't read it: "),
     (toml(scope_partitions='gqu = "none"'), "scope.partitions.gqu: Slurm has no such partition; it has debug, gpu"),
 ]
 
@@ -135,6 +144,18 @@ def test_what_is_wrong_is_said_and_is_an_error(
     assert left.value.code == 2
     assert [line for line in printed.out.splitlines() if said in line and line.startswith("error: ")]
     assert "1 error; see the lines above" in printed.err
+
+
+def test_nothing_of_capture_conf_is_run(site: Site) -> None:
+    """It may be anybody's, and the one who checks root."""
+    made = site.folder / "made"
+    write("capture.conf", f"{OURS}touch {made}\nNCCL_SLURM_PYTHON=$(touch {made}; echo python3)\n")(site)
+    assert site.found() == [] and not made.exists()
+
+
+def test_every_key_of_the_shipped_file_is_known() -> None:
+    shipped = (Path(__file__).parents[2] / "etc" / "capture.conf").read_text()
+    assert sh_keys(shipped) == KEYS
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone can give a folder away")

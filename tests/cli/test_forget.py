@@ -51,7 +51,8 @@ def keep(store: Store, run: RunRow, reports: Path) -> None:
     """All that a daemon keeps of a run; a word in each that would be found in the file."""
     key, word = (run.cluster, run.raw_id, run.run), f"{SECRET} {run.user}"
     store.upsert_run(replace(run, name=word))
-    store.add_record(*key, record(job_id=run.raw_id), received=1.0)
+    store.add_record(*key, record(job_id=run.raw_id), received=1.0, quiet=True)
+    store.save_paths(*key, "machines", {})
     store.save_output(*key, {"facts": [word]})
     store.save_report(*key, {"job": word}, 1.0)
     store.queue_comment(*key, word, 1.0)

@@ -219,3 +219,23 @@ def test_time_limit(lab: Cluster) -> None:
     job = lab.sbatch(SLEEP, "-N2", "-t1")
     found = outcome(lab, job, timeout=180)
     assert (found.state, found.failure_class, found.culprits) == ("TIMEOUT", "preempt-cancel", frozenset())
+
+
+TWICE = """\
+#!/bin/sh
+srun --wait=3 -N2 -n4 -w n1,n2 {python} {program} --meet "first.$SLURM_JOB_ID" --mode=hang --rank=2 --timeout=8
+srun -N2 -n4 -w n1,n3 {python} {program} --meet "second.$SLURM_JOB_ID" --mode=good
+"""
+
+
+def test_a_step_that_was_tried_again_on_another_node_is_judged_apart(lab: Cluster) -> None:
+    """Dumps of ranks 0 and 1 on n1 are overwritten by the second step; rank 2 is on n2 first, on n3 then."""
+    script = TWICE.format(python=lab.job_python(), program=lab.programs / "plain.py")
+    job = lab.sbatch(script, "-N3", "-w", "n1,n2,n3", "--ntasks-per-node=2")
+    found = outcome(lab, job, ready=lambda report: all(node["record"] != "missing" for node in report["nodes"]))
+    assert found.state == "COMPLETED" and found.failure_class == "collective-missing-rank"
+    assert found.culprits == {(2, "n2")} and "n3" not in found.comment
+    told = [step["text"] for step in found.report["inferences"] if step["rule"] == "step.judged"]
+    ended = "Step 1 completed after it, so its failure did not end the job."
+    assert told == [f"Step 0 (FAILED) is judged, one of 2 of this job. {ended}"]
+    assert {rank["host"] for rank in found.report["ranks"]} <= {"n1", "n2", None}

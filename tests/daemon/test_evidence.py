@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from nccl_slurm.daemon.diagnose import Parts, diagnose
 from nccl_slurm.daemon.evidence import assemble, merge_ranks, role_of, shows_nccl_or_torch
-from nccl_slurm.model import Evidence, Fact, Job, NodeView, Parsed, Rank
+from nccl_slurm.history.rows import RecordRow
+from nccl_slurm.model import Evidence, Fact, Job, NodeView, Parsed, Rank, Step
+from nccl_slurm.report.build import build
 from tests.collect.test_shared import record
 
 JOB = Job("42", 42, "c", nodes=("ip-10-0-0-1", "ip-10-0-0-2"))
@@ -28,9 +31,10 @@ def test_a_records_facts_are_its_nodes_whatever_they_claim() -> None:
 
 
 def test_a_clock_that_was_off_makes_times_less_certain() -> None:
-    off = record(facts=[fact(time=100.0, uncertainty_s=1.0).to_json()])
-    off["clock"] = {"source": "chronyc", "offset_s": -10.0, "synchronized": True}
-    assert put_together({"ip-10-0-0-1": off}).facts[0].uncertainty_s == 11.0
+    seen = NodeView("ip-10-0-0-1", clock_offset_s=-8.0, clock_error_s=2.0)
+    told = record(facts=[fact(time=100.0, uncertainty_s=1.0).to_json(), fact().to_json()])
+    evidence = assemble(JOB, [seen, NODES[1]], {"ip-10-0-0-1": told}, Parsed(), [])
+    assert [one["uncertainty_s"] for one in build(evidence, None, (), "final")["facts"]] == [11.0, None]
 
 
 def test_job_output_is_never_roots_word_and_its_hosts_are_the_nodes() -> None:
@@ -107,3 +111,104 @@ def test_a_node_without_record_may_be_a_controller() -> None:
 @pytest.mark.parametrize(("producer", "shows"), [("nccl", True), ("gloo", True), ("kernel", False), ("python", False)])
 def test_evidence_of_a_training_job(producer: str, shows: bool) -> None:
     assert shows_nccl_or_torch(Evidence(facts=[fact(producer=producer)])) is shows
+
+
+@pytest.mark.parametrize(
+    ("claimed", "row", "told"),
+    [
+        (
+            Rank(3, host="ip-10-0-0-2"),
+            ("ip-10-0-0-1", 1, "g"),
+            ["host: both ip-10-0-0-1 and ip-10-0-0-2; ip-10-0-0-1 by its node's record"],
+        ),
+        (
+            Rank(3, host="ip-10-0-0-2.ec2.internal"),
+            ("ip-10-0-0-1", 1, "g"),
+            ["host: both ip-10-0-0-1 and ip-10-0-0-2; ip-10-0-0-1 by its node's record"],
+        ),
+        (Rank(3, host="container-7"), ("ip-10-0-0-1", 1, "g"), []),
+        (
+            Rank(3, local_rank=2, gpu="h"),
+            ("ip-10-0-0-1", None, None),
+            ["local_rank: both 1 and 2; not used", "gpu: both g and h; not used"],
+        ),
+        (Rank(3, local_rank=1, gpu="g"), ("ip-10-0-0-1", 1, "g"), []),
+    ],
+    ids=["host", "full-host", "container", "local-and-gpu", "agree"],
+)
+def test_a_record_and_the_output_that_differ_about_a_rank_are_a_gap(
+    claimed: Rank, row: tuple[Any, ...], told: list[str]
+) -> None:
+    there = record(ranks=[Rank(3, local_rank=1, gpu="g").to_json()])
+    found = put_together({"ip-10-0-0-1": there}, Parsed(ranks=[claimed]))
+    (one,) = found.ranks
+    assert (one.host, one.local_rank, one.gpu) == row
+    assert [gap.why for gap in found.gaps if gap.source == "rank 3"] == told
+
+
+def test_a_rank_of_two_steps_on_two_nodes_is_no_contradiction() -> None:
+    one = record(ranks=[Rank(3, step="0").to_json()], facts=[fact(rank=3, data={"of_step": "0"}).to_json()])
+    two = record(node="n2", ranks=[Rank(3, step="1").to_json()], facts=[fact(rank=3, data={"of_step": "1"}).to_json()])
+    found = put_together({"ip-10-0-0-1": one, "ip-10-0-0-2": two})
+    assert [(rank.rank, rank.step, rank.host) for rank in found.ranks] == [
+        (3, "0", "ip-10-0-0-1"),
+        (3, "1", "ip-10-0-0-2"),
+    ]
+    assert [one.rank for one in found.facts] == [3, 3] and found.gaps == ()
+    same = put_together({"ip-10-0-0-1": one, "ip-10-0-0-2": one})
+    assert same.ranks == () and [one.rank for one in same.facts] == [None, None]
+
+
+def test_a_job_that_tried_again_on_another_node_is_reported_by_the_step_that_failed() -> None:
+    def rows(*ranks: int, step: str) -> list[dict[str, Any]]:
+        return [Rank(rank, step=step).to_json() for rank in ranks]
+
+    def said(rank: int, step: str, *, lost: bool) -> dict[str, Any]:
+        more = {"role": "consequence", "hint": "net-peer-lost", "kind": "gloo.peer-closed"}
+        why = more if lost else {"hint": "rank-exception", "kind": "python.exception", "text": "ValueError: nan"}
+        return fact(rank=rank, data={"of_step": step}, **why).to_json()
+
+    def world(step: str) -> dict[str, Any]:
+        return fact(kind="slurm.step-world", role="context", data={"of_step": step, "world_size": 3}).to_json()
+
+    nodes = ("n1", "n2", "n3")
+    steps = (
+        Step("42.0", "train", "FAILED", 1, 0, ("n1", "n2"), 1000.0, 2000.0),
+        Step("42.1", "train", "COMPLETED", 0, 0, ("n1", "n3"), 2005.0, 3000.0),
+    )
+    job = Job("42", 42, "c", state="COMPLETED", nodes=nodes, start=1000.0, end=3000.0, steps=steps)
+    records = {
+        "n1": record(
+            ranks=[*rows(0, 1, step="0"), *rows(0, 1, step="1")],
+            facts=[said(0, "0", lost=True), said(1, "0", lost=True), world("0")],
+        ),
+        "n2": record(node="n2", ranks=rows(2, step="0"), facts=[said(2, "0", lost=False)]),
+        "n3": record(node="n3", ranks=rows(2, step="1"), facts=[said(2, "1", lost=True), world("1")]),
+    }
+    parts = [RecordRow("c", 42, 1, node, 1.0, "", False, one) for node, one in records.items()]
+    found = diagnose(Parts(job, parts, (), Parsed(), ()), "final")
+    assert [(one["rank"], one["host"]) for one in found.report["verdict"]["culprits"]] == [(2, "n2")]
+    assert [(one["rank"], one["host"]) for one in found.report["ranks"]] == [(0, "n1"), (1, "n1"), (2, "n2")]
+    assert found.report["job"]["state"] == "COMPLETED" and len(found.report["job"]["steps"]) == 2
+    assert [one["name"] for one in found.report["nodes"]] == list(nodes)
+    told = [step["text"] for step in found.report["inferences"] if step["rule"] == "step.judged"]
+    judged = "Step 0 (FAILED) is judged, one of 2 of this job."
+    assert told == [f"{judged} Step 1 completed after it, so its failure did not end the job."]
+    assert found.comment == "[nccl-slurm: rank 2 n2 failed first (rank-exception); fix-code; report 42]"
+
+
+def test_a_node_that_had_one_step_alone_speaks_for_that_one() -> None:
+    def task(step: str) -> dict[str, Any]:
+        return fact(kind="slurm.task", role="context", producer="slurm", data={"step": step, "procid": 0}).to_json()
+
+    def told(*steps: str, node: str = "n1") -> dict[str, Any]:
+        own = [*map(task, steps), fact(rank=3).to_json()]
+        return record(node=node, ranks=[Rank(3).to_json()], facts=own, world_size=4)
+
+    two = put_together({"ip-10-0-0-1": told("0", "batch"), "ip-10-0-0-2": told("1", node="n2")})
+    assert [(rank.rank, rank.step) for rank in two.ranks] == [(3, "0"), (3, "1")]
+    assert [one.data["of_step"] for one in two.facts if one.rank == 3] == ["0", "1"]
+    worlds = [(one.data["of_step"], one.data["world_size"]) for one in two.facts if one.kind == "slurm.step-world"]
+    assert worlds == [("0", 4), ("1", 4)] and two.world_size is None
+    once = put_together({"ip-10-0-0-1": told("0", "batch"), "ip-10-0-0-2": told("0", node="n2")})
+    assert [gap.source for gap in once.gaps] == ["rank numbers"]

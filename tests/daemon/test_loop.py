@@ -285,6 +285,22 @@ def test_a_job_that_switched_capture_off_has_its_output_left_alone(lab: Lab, off
     assert lab.comment(job).startswith("mine [nccl-slurm: ")
 
 
+def test_the_records_of_a_failed_run_are_unpacked_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+    read = lab.store.records
+
+    def records(*key: Any) -> Any:
+        asked.append(key)
+        return read(*key)
+
+    monkeypatch.setattr(lab.store, "records", records)
+    job = end_badly(lab)
+    for node in ("n1", "n2"):
+        lab.record(job, node)
+    lab.run(10)
+    assert lab.verdict(job) is not None and asked == [("c", job, 1)]
+
+
 def test_a_record_that_is_here_before_its_run_is_known(lab: Lab) -> None:
     """A requeued job runs again on the same node and ends within a second; both of its runs have their own record."""
     job = lab.slurm.submit("n1", comment="mine")
@@ -427,6 +443,28 @@ def test_a_node_whose_clock_is_off_is_still_told(lab: Lab) -> None:
     lab.record(job, "n1", at=lab.clock.now() - 5000)
     lab.run(3)
     assert "report" in lab.comment(job)
+
+
+def test_a_run_that_was_taken_off_its_nodes_before_it_began_leaves_a_record_that_waits(lab: Lab) -> None:
+    """Preempted while its prolog ran: slurmdbd has never heard of that run, and the job waits for its next one."""
+    job = lab.slurm.submit("n1", comment="mine")
+    lab.slurm.change(job, state="PENDING", start=None, nodes=(), node_list="")
+    lab.slurm._records.clear()
+    lab.record(job, "n1", at=lab.clock.now(), written=lab.clock.now() + 1)
+    lab.run(1800, step=15)
+    name = next((lab.shared / "new").iterdir()).name
+    assert not list((lab.shared / "quarantine").iterdir()) and not lab.store.notes()
+    lab.slurm.change(job, state="RUNNING", start=lab.clock.now(), nodes=("n1",), node_list="n1")
+    lab.slurm._add_record(lab.slurm._live[job])
+    lab.run(400, step=15)
+    lab.slurm.end(job, "FAILED", **FAILED)
+    lab.record(job, "n1", at=lab.clock.now() - 390, written=lab.clock.now(), gaps=[{"source": "own", "why": "record"}])
+    lab.run(60, step=5)
+    found = lab.verdict(job)
+    assert found is not None and {"source": "n1: own", "why": "record"} in found["gaps"]
+    lab.run(1200, step=15)  # the job is over, and nothing was told of an earlier run
+    assert [path.name for path in (lab.shared / "quarantine").iterdir()] == [name]
+    assert ["never begun" in note.text for note in lab.store.notes() if note.kind == "quarantine"] == [True]
 
 
 def test_a_name_that_can_not_be_moved_away_holds_up_nobody(lab: Lab) -> None:

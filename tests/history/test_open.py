@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import multiprocessing
 import os
@@ -67,6 +68,29 @@ def _made(path: Path) -> list[str]:
     with raw(path) as connection:
         made = [row[0] for row in connection.execute("select sql from sqlite_master where sql is not null")]
     return sorted(" ".join(sql.replace('"', "").split()) for sql in made)
+
+
+@pytest.mark.parametrize("status", ["settling", "final"])
+@pytest.mark.parametrize("why", ["the job switched capture off (NCCL_SLURM_CAPTURE=off)", "no such file"])
+def test_a_run_that_settled_during_the_upgrade_keeps_its_lines_to_itself(url: str, status: str, why: str) -> None:
+    with Store.open(url, migrations=()) as store:
+        store.upsert_run(dataclasses.replace(RUN, status=status))
+        store.add_record("lab", 42, 1, {"node": "n1", "written": 1.0, "gaps": [{"why": why}]}, received=1.0)
+        store.upsert_run(dataclasses.replace(RUN, status=status))
+    for _ in range(2):  # the second time as if the first had died before it was done
+        with Store.open(url) as store:
+            assert store.is_quiet("lab", 42, 1) is (status == "settling" and "CAPTURE=off" in why)
+        with Store.open(url) as store, store._writing() as connection:
+            connection.execute(text("update meta set value = 1 where name = 'schema_version'"))
+
+
+def test_a_migration_that_died_after_its_table_was_made_runs_again(tmp_path: Path) -> None:
+    """MariaDB commits each change of a table by itself."""
+    Store.open(at(tmp_path / "store.db")).close()
+    with raw(tmp_path / "store.db") as connection:
+        connection.execute("update meta set value = 1 where name = 'schema_version'")
+    with Store.open(at(tmp_path / "store.db")) as store:
+        assert store.earlier_paths("lab", 1, "", 1.0) is None
 
 
 def version_1(path: Path) -> None:

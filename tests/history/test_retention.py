@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import func, select
 
 from nccl_slurm.history.rows import NodeEventRow, RunRow
-from nccl_slurm.history.schema import comments, metadata, node_records, outputs, reports, run_nodes
+from nccl_slurm.history.schema import comments, metadata, node_records, outputs, paths, quiet, reports, run_nodes
 from nccl_slurm.history.store import Store
 from tests.collect.test_shared import record
 
@@ -16,15 +16,16 @@ OLD = RunRow("c", 1, 1, "1", nodes=("n1", "n2"), start=100.0, end=200.0, status=
 NEW = replace(OLD, raw_id=2, id="2", start=900.0, end=1000.0)
 OPEN = replace(OLD, raw_id=3, id="3", end=None, status="settling")
 LONG = replace(OLD, raw_id=4, id="4", end=1000.0)
-TABLES = (run_nodes, node_records, outputs, reports, comments)
+TABLES = (run_nodes, node_records, outputs, paths, quiet, reports, comments)
 
 
 def fill(store: Store, *runs: RunRow) -> None:
     for run in runs:
         key = (run.cluster, run.raw_id, run.run)
         store.upsert_run(run)
-        store.add_record(*key, record(job_id=run.raw_id), received=1.0)
+        store.add_record(*key, record(job_id=run.raw_id), received=1.0, quiet=True)
         store.save_output(*key, {"facts": [run.raw_id]})
+        store.save_paths(*key, "machines", {})
         store.save_report(*key, {"job": run.raw_id}, 1.0)
         store.queue_comment(*key, "text", 1.0)
 
@@ -37,7 +38,7 @@ def rows(store: Store, raw_id: int) -> dict[str, int]:
         }
 
 
-FULL = {"run_nodes": 2, "node_records": 1, "outputs": 1, "reports": 1, "comments": 1}
+FULL = {"run_nodes": 2, "node_records": 1, "outputs": 1, "paths": 1, "quiet": 1, "reports": 1, "comments": 1}
 
 
 def test_old_runs_go_with_all_that_is_theirs(store: Store) -> None:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nccl_slurm.history import events
-from nccl_slurm.history.rows import CommentRow, NodeEventRow, NodeSeen, RunRow
+from nccl_slurm.history.rows import CommentRow, NodeEventRow, NodeSeen, PathsRow, RunRow
 from nccl_slurm.history.store import Store
 from nccl_slurm.model import Step
 
@@ -147,6 +147,26 @@ def test_outputs(store: Store) -> None:
     store.save_output("lab", 42, 1, {"facts": [1]})
     store.save_output("lab", 42, 1, {"facts": [HOSTILE]})
     assert store.output("lab", 42, 1) == {"facts": [HOSTILE]}
+
+
+def test_paths_of_the_users_last_good_run_on_the_same_machines(store: Store) -> None:
+    def kept(raw_id: int, start: float, ways: dict[str, Any], *, machines: str = "a", **fields: Any) -> None:
+        store.upsert_run(run(raw_id, start=start, **{"id": str(raw_id), "uid": 7, "state": "FAILED", **fields}))
+        store.save_paths("lab", raw_id, 1, machines, ways)
+
+    ways = {"i-1": {"the network": ["IB"]}}
+    kept(1, 10.0, {}, state="COMPLETED")
+    kept(1, 10.0, ways, state="COMPLETED")
+    kept(2, 20.0, {})
+    kept(3, 30.0, {}, uid=8, state="COMPLETED")
+    kept(4, 40.0, {}, machines="b", state="COMPLETED")
+    kept(5, 60.0, {}, state="COMPLETED")
+    assert store.earlier_paths("lab", 7, "a", 60.0) == PathsRow("1", 1, ways)
+    assert store.earlier_paths("lab", 7, "a", 10.0) is None
+    assert store.earlier_paths("lab", 9, "a", 60.0) is None
+    assert store.earlier_paths("other", 7, "a", 60.0) is None
+    kept(1, 10.0, ways, state="FAILED")
+    assert store.earlier_paths("lab", 7, "a", 60.0) == PathsRow("2", 1, {})
 
 
 def test_reports_have_revisions(store: Store) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nccl_slurm.info.path import odd_paths, pair, path, paths
+from nccl_slurm.info.path import changes, odd_paths, pair, path, paths, ways
 from nccl_slurm.model import Fact
 from tests.info.lines import channel, info, init, read
 
@@ -116,3 +116,57 @@ def test_paths_of_the_report() -> None:
     facts = [info(0, "Using network IB"), channel(1, 2, "NET/IB/0/GDRDMA"), info(0, IB)]
     facts.append(info(0, "NVLS multicast support is available on dev 0"))
     assert [name for name, _ in paths(facts)] == ["IB", "NET/IB/GDRDMA", "NVLS multicast"]
+
+
+def test_ways_of_a_run_by_host() -> None:
+    facts = [info(0, IB), info(2, ONE), *ring(n2="NET/Socket/0")]
+    assert ways(facts) == {
+        "n1": {
+            "their adapters": ["2 IB"],
+            "the path inside a node": ["P2P/CUMEM"],
+            "the path between nodes": ["NET/IB/GDRDMA"],
+        },
+        "n2": {
+            "their adapters": ["1 IB"],
+            "the path inside a node": ["P2P/CUMEM"],
+            "the path between nodes": ["NET/Socket"],
+        },
+        "n3": {"the path inside a node": ["P2P/CUMEM"], "the path between nodes": ["NET/IB/GDRDMA"]},
+        "n4": {"the path inside a node": ["P2P/CUMEM"], "the path between nodes": ["NET/IB/GDRDMA"]},
+    }
+
+
+_IB, _BOTH = {"the path between nodes": ["NET/IB/GDRDMA"]}, {"the path between nodes": ["NET/IB/GDRDMA", "NET/Socket"]}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ({"n1": _IB, "n2": _IB}, {"n2": "NET/Socket/0"}, [("NET/IB/GDRDMA", "NET/Socket", ["n2"])]),
+        ({"n1": _IB, "n2": _IB}, {}, []),
+        ({"n1": _IB, "n2": _BOTH}, {"n2": "NET/Socket/0"}, []),  # took it before, among others
+        ({"n1": _IB, "n2": {"the network": ["IB"]}}, {"n2": "NET/Socket/0"}, []),  # nothing was told of it
+        (
+            {f"n{n}": _IB for n in range(1, 5)},
+            {"n1": "NET/IB/0", "n2": "NET/IB/0", "n3": "NET/IB/0", "n4": "NET/IB/0"},
+            [("NET/IB/GDRDMA", "NET/IB", ["n1", "n2", "n3", "n4"])],
+        ),
+        ({}, {"n2": "NET/Socket/0"}, []),
+    ],
+    ids=["one-node", "same", "among-others", "not-told", "all-nodes", "nothing-before"],
+)
+def test_changes_since_an_earlier_run(
+    before: dict[str, dict[str, list[str]]], now: dict[str, str], expected: list[tuple[str, str, list[str]]]
+) -> None:
+    found = changes(before, ring(**now))
+    assert [(" + ".join(one.before), " + ".join(one.now), list(one.hosts)) for one in found] == expected
+    assert all({fact.host for fact in one.facts} == set(one.hosts) for one in found)
+
+
+def test_a_way_of_an_odd_form_is_kept_by_nobody() -> None:
+    from dataclasses import replace
+
+    network = info(0, "Using network IB")
+    assert ways([network]) == {"n1": {"the network": ["IB"]}}
+    assert ways([replace(network, data={**network.data, "network": "IB]; report 9"})]) == {}
+    assert ways([replace(network, data={**network.data, "network": "x" * 81})]) == {}

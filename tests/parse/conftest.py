@@ -25,9 +25,17 @@ def patterns_toml() -> str:
     return (Path(DATA) / "patterns.toml").read_text()
 
 
-def source(name: str, text: str | bytes, *, host: str | None = None, trust: str = "job", size: int = -1) -> Source:
+def source(
+    name: str,
+    text: str | bytes,
+    *,
+    host: str | None = None,
+    trust: str = "job",
+    size: int = -1,
+    mtime: float = 0.0,
+) -> Source:
     raw = text.encode() if isinstance(text, str) else text
-    return Source(name, lambda: io.BytesIO(raw), len(raw) if size < 0 else size, 0.0, host, trust)
+    return Source(name, lambda: io.BytesIO(raw), len(raw) if size < 0 else size, mtime, host, trust)
 
 
 @pytest.fixture

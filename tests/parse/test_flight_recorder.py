@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nccl_slurm.parse.flight_recorder import SIZE_LIMIT, VALUES_LIMIT, looks_like, read
-from tests.parse.conftest import Read, one, source
+from nccl_slurm.parse.source import Source
+from tests.parse.conftest import NOW, Read, one, source
 
 
 def entry(seq: int, state: str, backend: str = "nccl", **more: Any) -> dict[str, Any]:
@@ -254,6 +255,75 @@ def test_two_dumps_of_one_name_name_nobody(read: Read) -> None:
     assert not parsed.ranks
     assert {fact.rank for fact in parsed.facts} == {None}
     assert any("another folder" in gap.why for gap in parsed.gaps)
+
+
+def of_rank(rank: int, begin: float, *, host: str | None = "n1", ranks: int = 4, first: int = 0) -> Source:
+    """Six collectives from number ``first`` on, a second each, from ``begin`` seconds after `NOW` on; the last open."""
+    made = [
+        entry(first + seq, "completed" if seq < 5 else "started") | {"time_created_ns": int((NOW + begin + seq) * 1e9)}
+        for seq in range(6)
+    ]
+    raw = json.dumps(dump(made, ranks, enqueued=first + 5, started=first + 5, completed=first + 4)).encode()
+    return source(f"nccl_trace_rank_{rank}", raw, host=host, mtime=NOW + begin + 600)
+
+
+def started(rank: int, at: float, *, host: str | None = "n1") -> Source:
+    """NCCL's file of a process of ``rank`` that began ``at`` seconds after `NOW`."""
+    when = time.strftime("[%Y-%m-%d %H:%M:%S]", time.localtime(NOW + at))
+    line = (
+        f"{when} n1:{700 + rank}:1 [0] NCCL INFO comm 0xa rank {rank} nranks 4 cudaDev 0 commId 0x1 - Init COMPLETE\n"
+    )
+    return source(f"nccl.n1.{700 + rank}.log", line, host=host)
+
+
+@pytest.mark.parametrize(
+    ("sources", "used"),
+    [
+        ([of_rank(0, 0), of_rank(1, 0)], {0, 1}),
+        ([of_rank(0, 0), of_rank(1, 60)], {1}),  # of the attempt before
+        ([of_rank(0, 0), of_rank(1, 60, first=6)], {0, 1}),  # others went on in a group without rank 0's entries
+        ([of_rank(0, 0, first=9), of_rank(1, 60, first=11)], {1}),  # both rings have wrapped
+        ([of_rank(0, 0, host=None), of_rank(1, 60, host=None)], {0, 1}),  # two clocks
+        ([of_rank(0, 0, host=None), of_rank(1, 700, host=None)], {1}),
+        ([of_rank(0, 0), of_rank(1, 0), started(0, -1), started(1, -1)], {0, 1}),
+        ([of_rank(0, 0), of_rank(1, 0), started(0, 30), started(1, -1)], {1}),  # rank 0 was restarted and did not dump
+        ([of_rank(0, 0, host=None), started(0, 7200, host=None)], {0}),  # hours may be time zones
+        ([of_rank(0, 0, host=None), started(0, 100_000, host=None)], set()),
+        ([of_rank(0, 0), started(3, 2000)], set()),  # written before any line
+        ([of_rank(0, 0, ranks=8), of_rank(1, 30)], {1}),  # of another size
+        ([of_rank(0, 0, ranks=8), of_rank(1, 0), ("train.log", "world_size=8\n")], {0}),
+    ],
+    ids=[
+        "one-attempt",
+        "two-attempts",
+        "went-on",
+        "wrapped",
+        "two-clocks",
+        "ten-minutes",
+        "one-start",
+        "restarted",
+        "zones",
+        "a-day",
+        "before-the-logs",
+        "newest-size",
+        "told-size",
+    ],
+)
+def test_dumps_of_an_earlier_attempt_or_job_are_a_gap(sources: list[Any], used: set[int], read: Read) -> None:
+    parsed = read(*sources)
+    assert {rank.rank for rank in parsed.ranks if rank.progress} == used
+    told = {fact.rank for fact in parsed.facts if fact.kind == "flight-recorder.status"}
+    assert told == used
+    left = {f"nccl_trace_rank_{n}" for n in (0, 1)} & {one.name for one in sources if isinstance(one, Source)}
+    gaps = {gap.source for gap in parsed.gaps if "flight recorder dump of a" in gap.why}
+    assert gaps == left - {f"nccl_trace_rank_{rank}" for rank in used}
+
+
+def test_a_rank_that_has_only_run_ahead_is_no_earlier_attempt(read: Read) -> None:
+    """Rank 0 has enqueued its first collective and waits for rank 1, whose program starts a minute later."""
+    first = dump([entry(1, "scheduled") | {"time_created_ns": int(NOW * 1e9)}], enqueued=1, completed=-1)
+    waiting = source("nccl_trace_rank_0", json.dumps(first).encode(), host="n1")
+    assert {rank.rank for rank in read(waiting, of_rank(1, 60)).ranks if rank.progress} == {0, 1}
 
 
 def test_a_broken_dump_is_a_gap(read: Read) -> None:

@@ -156,8 +156,8 @@ def test_a_job_with_its_steps() -> None:
     assert (first.raw_id, first.record, first.exit, first.derived_exit, first.gpus) == (1, 7, "3:0", "1:0", 4)
     assert (first.name, first.reason, first.failed_node, first.restarts) == ("my job|x", None, None, 0)
     assert first.steps == (
-        Step("1.batch", "batch", "FAILED", 3, 0, ("n1",)),
-        Step("1.0", "evil\n2", "CANCELLED", 0, 15, ("n1", "n2")),
+        Step("1.batch", "batch", "FAILED", 3, 0, ("n1",), 1795968218.0, 1795968300.0),
+        Step("1.0", "evil\n2", "CANCELLED", 0, 15, ("n1", "n2"), 1795968218.0, 1795968300.0),
     )
     assert (second.id, second.steps) == ("2_1", ())
     assert alike(Job, first, run=2).run == 2

@@ -1,0 +1,46 @@
+"""Which jobs and runs a folder of logs is of, by what names of files and Slurm's own lines say.
+
+Names are held against names and lines against lines: a file that was copied under another name is no second job.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from nccl_slurm.model import Fact
+
+__all__ = ["runs"]
+
+#: Slurm's own name of a job's output (sbatch(1): ``slurm-%j.out``, of an array ``slurm-%A_%a.out``).
+_OUTPUT = re.compile(r"slurm-(\d{1,10}(?:_\d{1,10})?)\.(?:out|err|log)\b")
+#: Our run folders (docs/architecture.md, Spool): job and the second of its prolog, which differs from node to node.
+_FOLDER = re.compile(r"(?:\A|(?P<above>.{0,4096})/)(?P<job>\d{1,10})\.(?P<second>\d{9,11})/")
+#: What task_prolog wrote of a task of a step of srun.
+_TASK = re.compile(r"task\.(\d{1,10})\.\d{1,8}\Z")
+_ENDS = frozenset({"slurm.cancelled", "slurm.cancelled-node-failure", "slurm.cancelled-task-failure"})
+#: ``STEP 42.0``, ``JOB 42``, ``STEP 42_1.batch``; ``43+1`` is a part of the heterogeneous job 43.
+_JOB = re.compile(r"(\d{1,10}(?:_\d{1,10})?)(?:\+\d{1,5})?(?:\.\w{1,20})?\Z")
+
+
+def runs(files: Iterable[str], facts: Iterable[Fact]) -> tuple[str, ...]:
+    """The jobs (or the runs or steps of one), where there are several; empty where nothing tells of more than one."""
+    files = list(files)
+    outputs = {match[1] for name in files if (match := _OUTPUT.match(name.rpartition("/")[2]))}
+    folders = [match for name in files if (match := _FOLDER.match(name))]
+    jobs = {match["job"] for match in folders}
+    ended = {match[1] for fact in facts if fact.kind in _ENDS and (match := _JOB.match(str(fact.data.get("step"))))}
+    steps = {f"step {match[1]}" for name in files if (match := _TASK.match(name.rpartition("/")[2]))}
+    for found in (outputs, jobs, ended, _side_by_side(folders), steps):
+        if len(found) > 1:
+            return tuple(sorted(found))
+    return ()
+
+
+def _side_by_side(folders: Iterable[re.Match[str]]) -> set[str]:
+    """Run folders of one job in one folder: a node has one of each run."""
+    by_place: dict[tuple[str | None, str], set[str]] = {}
+    for match in folders:
+        name = f"{match['job']}.{match['second']}"
+        by_place.setdefault((match["above"], match["job"]), set()).add(name)
+    return next((names for names in by_place.values() if len(names) > 1), set())
