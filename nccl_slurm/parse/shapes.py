@@ -87,7 +87,7 @@ class Thin:
             if line.startswith(anchor):
                 start = self._known.get(line[size:].lstrip(_NUMBER))
                 if start is not None and raw.startswith(start, at - len(start)):
-                    self.left_out[row] += 1
+                    self.left_out[row] = self.left_out.get(row, 0) + 1
                     return True
         return False
 

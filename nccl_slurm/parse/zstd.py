@@ -34,7 +34,7 @@ def unpacked(file: BinaryIO, path: str) -> Iterator[bytes]:
 
     descriptor = file.fileno()
     os.lseek(descriptor, 0, os.SEEK_SET)
-    command = [path, "-dcqf", f"--memory={_WINDOW_MB}MB"]
+    command = [path, "-dcq", f"--memory={_WINDOW_MB}MB"]
     try:
         child = subprocess.Popen(
             command, stdin=descriptor, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={"LC_ALL": "C"}, bufsize=0

@@ -88,7 +88,7 @@ def tells(line: str) -> None:
 
 
 def test_lines_that_are_alike() -> None:
-    thin = Thin({b"Channel ": (b" via ", 7)}, 2)
+    thin = Thin({b"Channel ": (b" via ", 7), b"Ring ": (b" via ", 8)}, 2)
     line = b"n1:8:9 [2] Channel %02d/0 : 0 -> 1 via NET/IB/%d"
     raw = b"\n" + b"\n".join(line % (number, number % 8) for number in range(24)) + b"\n"
     read = []
@@ -102,3 +102,5 @@ def test_lines_that_are_alike() -> None:
     other = b"\nn1:8:10 [2] Channel 05/0 : 0 -> 1 via NET/IB/5\n"
     assert not thin.repeats(other, other.index(b"Channel "), len(other) - 1)
     assert not thin.leaves_out(other.strip())
+    another = b"\nn1:8:9 [2] Ring 05/0 : 0 -> 1 via NET/IB/5\n"
+    assert thin.repeats(another, another.index(b"Ring "), len(another) - 1) and thin.left_out == {7: 22, 8: 1}
