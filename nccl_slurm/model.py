@@ -154,7 +154,7 @@ class Parsed:
     gaps: Sequence[Gap] = ()
     world_size: int | None = None
     bytes_read: int = 0
-    lines_unknown: int = 0
+    lines_unknown: int = 0  # lines that no row knows; of large files up to the last line of interest
 
 
 @dataclass(frozen=True)

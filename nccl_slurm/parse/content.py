@@ -13,6 +13,9 @@ import re
 import zlib
 from typing import Any, BinaryIO, Callable, Iterator
 
+from nccl_slurm.parse import zstd
+from nccl_slurm.parse.source import is_regular
+
 __all__ = ["Recoded", "binary", "head", "packed", "plain", "recoded", "unpacked"]
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -93,7 +96,7 @@ def unpacked(raw: bytes, limit: int) -> bytes:
     """The whole of a packed file of one member. Raises ValueError: broken, cut off, or longer than ``limit`` bytes."""
     codec = _codec(raw)
     if codec is None:
-        raise ValueError("zstd is not read here; unpack it first")
+        raise ValueError("zstd is not read by this Python; unpack it first")
     try:
         out = bytes(codec.decompress(raw, limit + 1))
     except _FAILURES as error:
@@ -130,15 +133,24 @@ class Recoded:
 def recoded(file: BinaryIO, first: bytes, size: int) -> Recoded | None:
     """The file as UTF-8, or None where its bytes can be read as they are. ``first`` is read already.
 
-    ``size`` bounds the bytes that are read: a file that grows meanwhile ends there. Raises ValueError for zstd on a
-    Python that has no reader of it.
+    ``size`` bounds the bytes that are read: a file that grows meanwhile ends there. Raises ValueError for zstd where
+    neither this Python nor a program reads it.
     """
     if first.startswith(_ZSTD):
-        if _zstd() is None:
-            raise ValueError("zstd is not read by this Python (3.14 reads it); unpack it first")
-        return Recoded(_unzstd(_raw(file, first, size)))
+        return Recoded(_zstd_chunks(file, first, size))
     encoding = _utf16(first)
     return None if encoding is None else Recoded(_decoded(_raw(file, first, size), encoding))
+
+
+def _zstd_chunks(file: BinaryIO, first: bytes, size: int) -> Iterator[bytes]:
+    if _zstd() is not None:
+        return _unzstd(_raw(file, first, size))
+    path = zstd.program()
+    if path is None or not is_regular(file):
+        raise ValueError(
+            "zstd is not read here (Python 3.14, backports.zstd or /usr/bin/zstd read it); unpack it first"
+        )
+    return zstd.unpacked(file, path)
 
 
 def _raw(file: BinaryIO, first: bytes, size: int) -> Iterator[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from nccl_slurm.parse import elastic, nccl, slurmtext, torch, xid
@@ -49,12 +50,18 @@ def find(text: str, rows: Rows, numbers: Sequence[int] | None = None) -> Finding
     refine = _REFINE.get(row.producer)
     role, hint = refine(row, data, text, rows) if refine else (row.role, row.hint)
     host = host_name(data.get("node"))
-    return Finding(row.id, row.producer, role, hint, data, rank, host, tuple(data.get(key) for key in row.distinct))
+    distinct = tuple([data.get(key) for key in row.distinct])
+    return Finding(row.id, row.producer, role, hint, data, rank, host, distinct)
 
 
 def host_name(value: Any) -> str | None:
     """A host's name, or None: addresses, localhost and what the node record's schema refuses are no names."""
-    if not isinstance(value, str) or not _HOST.match(value) or _ADDRESS.match(value) or value.startswith("localhost"):
+    return _host_name(value) if isinstance(value, str) else None
+
+
+@lru_cache(maxsize=256)  # asked for each fact
+def _host_name(value: str) -> str | None:
+    if not _HOST.match(value) or _ADDRESS.match(value) or value.startswith("localhost"):
         return None
     return value
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Union
+from itertools import islice
+from typing import Any, Callable, Iterable, NamedTuple, Union
 
 from nccl_slurm.model import Fact
 from nccl_slurm.parse import elastic, stamp
+from nccl_slurm.parse.edges import Few
 from nccl_slurm.parse.finding import Finding, find, host_name
 from nccl_slurm.parse.kernel import TEXT_LIMIT, Pending
 from nccl_slurm.parse.patterns import Rows
 from nccl_slurm.parse.prefix import Prefix, strip
-from nccl_slurm.parse.scan import Candidate, Piece, Scan, last_lines_of, lines_of
+from nccl_slurm.parse.scan import Candidate, Piece, Scan, last_lines_of, lines_of, raw_lines_of
 from nccl_slurm.parse.sift import Sift
 from nccl_slurm.parse.source import Source
 from nccl_slurm.parse.traceback import Tracebacks
@@ -21,6 +23,7 @@ _HEAD_LINES = 100
 _LINE_SHOWN = 400
 #: Of a large file: who has printed nothing in so many lines at its end does not write to it.
 _FEW = 40
+_AT_ONCE = 48
 
 
 class Seen(NamedTuple):
@@ -128,35 +131,74 @@ class _Reader:
         self.log.bytes, self.log.problem = scan.bytes, scan.problem
         self.log.thinned = {self._rows.rows[row].id: count for row, count in scan.thinned.items()}
         self.log.unknown = max(0, scan.lines - self._known - sum(scan.thinned.values()))
-        few = isinstance(scan, Sift)
-        self._first_lines(scan.head, few)
-        self._last_lines(scan.tail, few)
+        if isinstance(scan, Sift):
+            self._first_few(scan.head)
+            self._last_few(scan.tail)
+        else:
+            self._first_lines(lines_of(scan.head, _HEAD_LINES))
+            self._last_lines(last_lines_of(scan.tail))
 
-    def _first_lines(self, head: Piece, few: bool) -> None:
-        """``few``: of each rank until its first time."""
-        for text in lines_of(head, _FEW if few else _HEAD_LINES):
+    def _first_lines(self, lines: Iterable[str]) -> None:
+        for text in lines:
             prefix = strip(text)
             track = self._track(prefix)
-            if track is not None and not (few and track.first is not None):
+            if track is not None:
                 self._see(track, prefix, text)
 
-    def _last_lines(self, tail: Piece, few: bool) -> None:
-        """Backwards. ``few``: of each rank until its last time, and only as far as there is more than one rank."""
-        timed: dict[int | None, bool] = {}
-        known = 0
-        for text in last_lines_of(tail):
+    def _last_lines(self, lines: Iterable[str]) -> None:
+        """Backwards."""
+        for text in lines:
             prefix = strip(text)
             track = self._track(prefix)
-            if track is None:
-                continue
-            if prefix.rank not in timed:
-                track.last_line = _shown(prefix, text)[:_LINE_SHOWN]
-                known = 0
-            if not (few and timed.get(prefix.rank)):
-                timed[prefix.rank] = self._see(track, prefix, text) or timed.get(prefix.rank, False)
-            known += 1
-            if few and known > _FEW and len(timed) <= 1 + (None in timed):
+            if track is not None:
+                self._ends(track, prefix, text)
+                self._see(track, prefix, text)
+
+    def _first_few(self, head: Piece) -> None:
+        """Of a large file: of each rank until its first time."""
+        few = Few(head.raw.replace(b"\r", b"\n").split(b"\n", _FEW)[:_FEW])
+        self._few(few, {}, last=False)
+
+    def _last_few(self, tail: Piece) -> None:
+        """Of a large file, backwards: of each rank until its last time, and only as far as there are several."""
+        timed: dict[int | None, bool] = {}
+        lines = (line for line in raw_lines_of(tail) if line.strip())
+        count = new = 0
+        while count - new < _FEW or len(timed) > 1 + (None in timed):
+            few = Few(list(islice(lines, _AT_ONCE)))
+            found = self._few(few, timed, last=True)
+            new = new if found is None else count + found
+            count += len(few.lines)
+            if len(few.lines) < _AT_ONCE:
                 return
+
+    def _few(self, few: Few, timed: dict[int | None, bool], *, last: bool) -> int | None:
+        """The number of the last line that is the first of its rank. ``timed``: rank → whether its time is known."""
+        new = None
+        for number in range(len(few.lines)):
+            if number in few.ranked or None not in timed or (not timed[None] and few.tells_time(number)):
+                if self._one(few.text(number), timed, last=last):
+                    new = number
+            elif timed[None] and not few.ranked:
+                break
+        return new
+
+    def _one(self, text: str, timed: dict[int | None, bool], *, last: bool) -> bool:
+        """Whether it is the first line of its rank."""
+        prefix = strip(text)
+        track = self._track(prefix)
+        if track is None:
+            return False
+        if last:
+            self._ends(track, prefix, text)
+        new = prefix.rank not in timed
+        if not timed.get(prefix.rank):
+            timed[prefix.rank] = self._see(track, prefix, text)
+        return new
+
+    def _ends(self, track: Track, prefix: Prefix, text: str) -> None:
+        if track.last_line is None:
+            track.last_line = _shown(prefix, text)[:_LINE_SHOWN]
 
     def _exception(self, finding: Finding | None, name: str, message: str) -> Finding | None:
         """The last line of a traceback is a fact even if no row knows its text."""

@@ -83,7 +83,7 @@ class Row:
         found = look(text[:MATCH_LIMIT])
         if found is None:
             return None
-        return dict(_value(name, value) for name, value in found.groupdict().items() if value is not None)
+        return _values(found.groupdict())
 
 
 @dataclass(frozen=True)
@@ -164,10 +164,19 @@ def compile_rows(toml: str, extra: Sequence[str] = ()) -> str:
     return json.dumps({"format": FORMAT, "row": list(rows.values()), "xid": list(xids.values())}, sort_keys=True)
 
 
-def _value(name: str, value: str) -> tuple[str, Any]:
-    if name.endswith("_hex"):
-        return name[: -len("_hex")], int(value, 16)
-    return name, int(value) if _INT.match(value) else value
+def _values(groups: Mapping[str, str | None]) -> dict[str, Any]:
+    """One loop without calls: this is done for every fact."""
+    data: dict[str, Any] = {}
+    for name, value in groups.items():
+        if value is None:
+            continue
+        if name.endswith("_hex"):
+            data[name[: -len("_hex")]] = int(value, 16)
+        elif (value.isdigit() or value[:1] == "-") and _INT.match(value):
+            data[name] = int(value)
+        else:
+            data[name] = value
+    return data
 
 
 def _read(path: str) -> str:

@@ -82,6 +82,11 @@ _SIGNS = (
     "dckr_",
     "sg.",
 )
+#: By a character that they hold, since many texts have none of it.
+_MARKS = ("_", "-", ".", "/", ":", "")
+_BY_MARK = tuple(
+    (mark, tuple(sign for sign in _SIGNS if next(one for one in _MARKS if one in sign) == mark)) for mark in _MARKS
+)
 _NOT_YET = r"(?![bu]?\\{0,3}[\"']?\[redacted)"
 #: What may stand between a name and its value: also the ``"] =`` of ``os.environ["HF_TOKEN"] =``.
 _SEPARATOR = r"\\{0,3}[\"']?\]?[ \t]*(?:=>|[=:])[ \t]*" + _NOT_YET
@@ -104,6 +109,7 @@ _SCHEMES = "bearer|basic|token|digest"
 _KEY_LINE = re.compile(
     r"(?<!\S)(?=[A-Za-z0-9+/]*[A-Z])(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*[0-9])[A-Za-z0-9+/]{60,}={0,2}(?=\.*(?!\S))"
 )
+_KEY_LINE_LEAST = 60
 #: Prefix of the issuer, then what the issuer's own documents say follows it.
 _ISSUED = (
     r"gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}",  # GitHub
@@ -160,32 +166,64 @@ _SECRETS = (
     re.compile(
         rf"((?<![\w-])(?:-u|--(?:proxy-)?user)[ =]?[\"']?[^\s:\"'-][^\s:\"']{{0,100}}:)(?!\d+\b){_NOT_YET}{_VALUE}+)"
     ),
-    re.compile(rf"((?<![\w-])(?:mysql|mariadb)[\w-]{{0,20}} (?:[^\n|;]{{0,200}}? )?-p){_NOT_YET}{_VALUE}+)"),
     re.compile(rf"((?<![\w-])sshpass -p ?){_NOT_YET}{_VALUE}+)"),
 )
+#: One password a match, the first that is not hidden yet.
+_MYSQL = re.compile(rf"((?<![\w-])(?:mysql|mariadb)[\w-]{{0,20}} (?:[^\n|;]{{0,200}}? )?-p){_NOT_YET}{_VALUE}+)")
+#: In 200 characters no more fit.
+_MYSQL_ROUNDS = 64
 #: A name that a first match took along may have a value of its own behind it.
 _ROUNDS = 4
 
 
 def redacted(text: str) -> str:
     """``text`` with `HIDDEN` in the place of each secret; the same where it is applied again."""
-    text = _KEY_LINE.sub(HIDDEN, text)
-    lower = text.lower()
-    if not any(sign in lower for sign in _SIGNS):
+    if _is_clean(text):
         return text
+    text = _KEY_LINE.sub(HIDDEN, text)
     for _ in range(_ROUNDS):
         before = text
         for secret in _SECRETS:
             text = secret.sub(_hidden, text)
+        text = _without_passwords_of_mysql(text)
         if text == before:
+            break
+    return text
+
+
+def _without_passwords_of_mysql(text: str) -> str:
+    for _ in range(_MYSQL_ROUNDS):
+        text, count = _MYSQL.subn(_hidden, text)
+        if not count:
             break
     return text
 
 
 def redacted_fact(fact: Fact) -> Fact:
     """Names of files stay: they are what a reader opens."""
-    data = {key: redacted(value) if isinstance(value, str) else value for key, value in fact.data.items()}
-    return replace(fact, text=redacted(fact.text), data=data)
+    clean = _is_clean(fact.text)
+    data: dict[str, str] = {}
+    for key, value in fact.data.items():
+        if not isinstance(value, str) or (clean and len(value) < _KEY_LINE_LEAST and value in fact.text):
+            continue  # most values are words of the text
+        shown = redacted(value)
+        if shown != value:
+            data[key] = shown
+    if clean and not data:
+        return fact
+    return replace(fact, text=redacted(fact.text), data={**fact.data, **data})
+
+
+def _is_clean(text: str) -> bool:
+    """Whether neither ``text`` nor a part of it below `_KEY_LINE_LEAST` characters can hold a secret."""
+    lower = text.lower()
+    for mark, signs in _BY_MARK:  # loops: half the time of any() over a generator, and this is asked of every fact
+        if mark in lower:
+            for sign in signs:
+                if sign in lower:
+                    return False
+    long = len(text) >= _KEY_LINE_LEAST and max(map(len, text.split()), default=0) >= _KEY_LINE_LEAST
+    return not long or _KEY_LINE.search(text) is None
 
 
 def redacted_rank(rank: Rank) -> Rank:

@@ -15,9 +15,9 @@ T = TypeVar("T")
 class _Run(Generic[T]):
     __slots__ = ("first", "last", "left_out")
 
-    def __init__(self, half: int) -> None:
+    def __init__(self) -> None:
         self.first: list[T] = []
-        self.last: deque[T] = deque(maxlen=half)
+        self.last: deque[T] | None = None  # most keys have few items, and an empty deque is large
         self.left_out = 0
 
 
@@ -40,19 +40,20 @@ class Kept(Generic[T]):
         """
         key = (kind, owner, distinct)
         half = (self._each if labelled else self._unlabelled) // 2
-        if key not in self._runs:
+        run = self._runs.get(key)
+        if run is None:
             if len(self._runs) >= (self._total // 2 if around else self._total):
                 self._refused[kind] = self._refused.get(kind, 0) + 1
                 return
-            self._runs[key] = _Run(half)
-        self._keep(self._runs[key], half, item)
+            run = self._runs[key] = _Run()
+        self._keep(run, half, item)
 
     def leave_out(self, kind: str, count: int) -> None:
         """Lines of ``kind`` that nobody has read: they are counted only."""
         self._refused[kind] = self._refused.get(kind, 0) + count
 
     def items(self) -> list[T]:
-        found = [one for run in self._runs.values() for one in (*run.first, *run.last)]
+        found = [one for run in self._runs.values() for one in (*run.first, *(run.last or ()))]
         return [item for _, item in sorted(found, key=lambda one: one[0])]
 
     def gaps(self) -> list[Gap]:
@@ -69,6 +70,8 @@ class Kept(Generic[T]):
         self._count += 1
         if len(run.first) < half:
             run.first.append((self._count, item))
-        else:
-            run.left_out += len(run.last) == half
-            run.last.append((self._count, item))
+            return
+        if run.last is None:
+            run.last = deque(maxlen=half)
+        run.left_out += len(run.last) == half
+        run.last.append((self._count, item))

@@ -13,8 +13,9 @@ import zlib
 from typing import Any, BinaryIO, Callable, Iterator, NamedTuple
 
 from nccl_slurm.parse.patterns import Rows
+from nccl_slurm.parse.shapes import Thin
 
-__all__ = ["Candidate", "Piece", "Scan", "last_lines_of", "lines_of", "text_of"]
+__all__ = ["Candidate", "Piece", "Scan", "last_lines_of", "lines_of", "raw_lines_of", "text_of"]
 
 BLOCK = 1 << 20
 #: A line longer than this is shown from shortly before its first hit on.
@@ -25,6 +26,9 @@ UNPACKED_LIMIT = 4 << 30
 #: Lines that are read after the first line of a traceback, of all ranks that write to the file.
 FOLLOW = {b"Traceback (most recent call last)": 300}
 _LAST_OF_BLOCK = 32
+#: Of lines that are alike (`patterns.Row.thin`) so many are read: as many channels as NCCL has to one peer, and twice
+#: as many as are kept of one process (`repeat.Kept`).
+_ALIKE = 32
 _LZMA_MEMORY = 256 << 20
 
 
@@ -58,10 +62,15 @@ class Scan:
         self.head = Piece(0, b"")
         self.tail = Piece(0, b"")
         self.problem: str | None = None
-        self.thinned: dict[int, int] = {}  # as of `sift.Sift`: nothing is left out here
         self._rows = rows
+        self._thin = Thin(rows.thin, _ALIKE)
         self._chunks = _chunks(file, first, size)
         self._follow = 0
+
+    @property
+    def thinned(self) -> dict[int, int]:
+        """Number of a row → lines that were left out."""
+        return self._thin.left_out
 
     def __iter__(self) -> Iterator[Candidate]:
         left = b""
@@ -91,6 +100,8 @@ class Scan:
     def _block(self, block: bytes, offset: int) -> Iterator[Candidate]:
         number, at = self.lines + 1, 0
         for start, (end, hit, rows) in sorted(self._hits(block).items()):
+            if rows and (self._thin.repeats(block, hit, end) or self._thin.leaves_out(block[start:end])):
+                continue
             number += block.count(b"\n", at, start)
             at = start
             if end - start > LINE_LIMIT:
@@ -123,12 +134,17 @@ def lines_of(piece: Piece, count: int) -> list[str]:
 
 def last_lines_of(piece: Piece) -> Iterator[str]:
     """The lines of a tail, the last one first; without its first line if that may be cut."""
+    return map(text_of, raw_lines_of(piece))
+
+
+def raw_lines_of(piece: Piece) -> Iterator[bytes]:
+    """As `last_lines_of`."""
     text = piece.raw.replace(b"\r", b"\n")
     end = len(text)
     while end >= 0:
         start = text.rfind(b"\n", 0, end) + 1
         if start > 0 or piece.offset == 0:
-            yield text_of(text[start : min(end, start + LINE_LIMIT)])
+            yield text[start : min(end, start + LINE_LIMIT)]
         end = start - 1
 
 

@@ -12,26 +12,27 @@ import re
 import resource
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO, Callable, Iterator, NamedTuple, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, BinaryIO, Callable, Iterator, NamedTuple, Sequence, Tuple
 
 if TYPE_CHECKING:
     import subprocess
 
 __all__ = ["GREP", "Hit", "Program", "Search", "fastest", "grep"]
 
+#: (bytes up to a literal, number of its line: 1-based, newlines are counted). A plain tuple: there are hundreds in each
+#: file of NCCL's INFO, and a class of its own costs five times as much as two numbers.
+Hit = Tuple[int, int]
+
 BLOCK = 1 << 20
 #: A program holds one line of a file; where a line is larger the blocks take over.
 _MEMORY = 512 << 20
 _CHUNK = 1 << 16
+_AT_ONCE = 4096
 _TOLD = re.compile(rb"([^\0\n]+)\0(\d{1,18}):(\d{1,18}):[^\n]*\n")
+_PATH = itemgetter(0)
 _GREP = ("/usr/bin/grep", "/bin/grep")
-
-
-class Hit(NamedTuple):
-    """``number``: 1-based, of the line; newlines are counted. ``offset``: bytes up to a literal in it."""
-
-    number: int
-    offset: int
 
 
 class Program(NamedTuple):
@@ -62,7 +63,7 @@ def fastest() -> Program | None:
 
 
 class Search:
-    """Iterate ``of(0)``, ``of(1)`` … in this order; what is left of an earlier file is dropped then.
+    """Iterate ``of(0)``, ``of(1)`` … in this order: lists of hits, ascending; what is left of earlier files is dropped.
 
     ``sizes``: bytes of each file that count; it may have grown. ``problem`` is why the program was given up: blocks did
     the rest then, and nothing is missing. Close it. Reads by position (the file's own does not move).
@@ -75,20 +76,26 @@ class Search:
         self._files, self._sizes, self._literals = files, sizes, literals
         self._descriptors = [file.fileno() for file in files]
         self._child = self._start(program) if program is not None and files else None
-        self._next: tuple[int, Hit] | None = None
+        self._next: tuple[int, list[Hit]] | None = None
         self._told = self._told_hits()
 
-    def of(self, index: int) -> Iterator[Hit]:
-        last = Hit(1, -1)
+    def of(self, index: int) -> Iterator[list[Hit]]:
+        """None of the lists is empty."""
+        last, size = -1, self._sizes[index]
         while self._child is not None and self._look() and self._next is not None and self._next[0] <= index:
-            (found, hit), self._next = self._next, None
-            if found == index and last.offset < hit.offset < self._sizes[index]:
-                last = hit
-                yield hit
+            (found, hits), self._next = self._next, None
+            if found != index:
+                continue
+            if not (last < hits[0][0] and hits[-1][0] < size):
+                hits = [hit for hit in hits if last < hit[0] < size]
+            if hits:
+                last = hits[-1][0]
+                yield hits
         if self._child is None:
-            for hit in blocks(self.reader(index), self._literals):
-                if hit.offset > last.offset:
-                    yield hit
+            for hits in blocks(self.reader(index), self._literals):
+                hits = [hit for hit in hits if last < hit[0]]
+                if hits:
+                    yield hits
 
     def close(self) -> None:
         child, self._child = self._child, None
@@ -139,7 +146,7 @@ class Search:
             self._child, self.problem = None, f"the search program ended with status {status}"
         return False
 
-    def _told_hits(self) -> Iterator[tuple[int, Hit]]:
+    def _told_hits(self) -> Iterator[tuple[int, list[Hit]]]:
         if self._child is None or self._child.stdout is None:
             return
         places = {f"/dev/fd/{descriptor}".encode(): index for index, descriptor in enumerate(self._descriptors)}
@@ -150,10 +157,10 @@ class Search:
                 return
             left += chunk
             cut = left.rfind(b"\n") + 1
-            for path, number, offset in _TOLD.findall(left[:cut]):
+            for path, told in groupby(_TOLD.findall(left[:cut]), _PATH):
                 index = places.get(path)
                 if index is not None:
-                    yield index, Hit(int(number), int(offset))
+                    yield index, [(int(offset), int(number)) for _, number, offset in told]
             left = left[cut:]
 
     @staticmethod
@@ -163,7 +170,7 @@ class Search:
         return child.wait()
 
 
-def blocks(read: Callable[[int, int], bytes], literals: Sequence[bytes]) -> Iterator[Hit]:
+def blocks(read: Callable[[int, int], bytes], literals: Sequence[bytes]) -> Iterator[list[Hit]]:
     """The same without a program: whole lines of about 1 MiB, each literal by itself (`bytes.find` skips by the length
     of what it looks for; `mmap.find` is slow before Python 3.11)."""
     number, offset, left = 1, 0, b""
@@ -174,11 +181,16 @@ def blocks(read: Callable[[int, int], bytes], literals: Sequence[bytes]) -> Iter
         cut = block.rfind(b"\n") + 1 if chunk else len(block)
         if not cut and len(block) > 2 * BLOCK:  # no end of a line in sight
             cut = len(block) - overlap
-        at = 0
+        at, hits = 0, []
         for place in sorted(_places(block, literals, cut)):
             number += block.count(b"\n", at, place)
             at = place
-            yield Hit(number, offset + place)
+            hits.append((offset + place, number))
+            if len(hits) >= _AT_ONCE:
+                yield hits
+                hits = []
+        if hits:
+            yield hits
         number += block.count(b"\n", at, cut)
         offset += cut
         left = block[cut:]

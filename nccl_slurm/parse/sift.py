@@ -1,138 +1,151 @@
 """The candidates of a large file, from the places where a search found literals.
 
-As `scan.Scan` for the reader, but the text between the places is never looked at: first the lines at the places, then
-every anchor of the rows in those lines. At both ends of the file the anchors are looked for that hold no literal.
+As `scan.Scan` for the reader, but the text between the places is never looked at: only the lines at the places are, and
+every anchor of the rows is looked for there. At both ends of the file the anchors are looked for that hold no literal.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from itertools import chain
-from typing import Callable, Iterable, Iterator, NamedTuple
+from bisect import bisect_left
+from typing import Callable, Generator, Iterable, Iterator
 
 from nccl_slurm.parse.patterns import Rows
 from nccl_slurm.parse.scan import FOLLOW, HEAD, LINE_LIMIT, TAIL, Candidate, Piece, text_of
 from nccl_slurm.parse.search import Hit
+from nccl_slurm.parse.shapes import Shapes, Thin
 
-__all__ = ["WHOLE", "Sift", "is_special"]
+__all__ = ["WHOLE", "Sift", "is_special", "shapes_of"]
 
 #: Files up to this size are read whole.
 WHOLE = 128 << 10
 #: Of lines that are alike (`patterns.Row.thin`) so many are read.
-THIN = 2
-_THIN_KEYS = 20_000
+_ALIKE = 2
 _WINDOW = 64 << 10
 _COUNT = 1 << 20
-_BATCH = 128 << 10
 #: Of the tail, what is searched for `Rows.ends`.
 _ENDS = 32 << 10
 _LAST = 32
-_DIGITS = b"0123456789"
-_NUMBER = _DIGITS + b"/"
 #: Lines below that are read whatever they say: tracebacks, tables of failed workers, what a C++ exception says of
 #: itself (``what():``), NCCL's last warning as torch quotes it.
 _FOLLOW = {**FOLLOW, b"ChildFailedError": 300, b"terminate called after": 8, b"Last error:": 3}
 #: A kernel log (as dmesg, its -r, -x, -d, -e or -T, syslog or journald's JSON have it) or an answer of NCCL's RAS: not
 #: the lines of a rank, so the literals are not made for them.
 _SPECIAL = re.compile(
-    rb"(?m)^(?:<\d{1,3}>|kern {0,4}:\w{1,8} {0,8}: )?\[ {0,12}\+?\d{1,10}\.\d{6}\]"
-    rb"|^\[[A-Z][a-z]{2} ?\d{1,2} \d\d:\d\d\] |^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] "
-    rb"| kernel: |\"(?:_TRANSPORT|SYSLOG_IDENTIFIER)\" ?: ?\"kernel\"|^Job summary\r?$|^Communicators\.\.\."
-    rb"|^#\d{1,6}-\d{1,6} \([0-9a-f]{8,16}\) "
+    rb"(?:<\d{1,3}>|kern {0,4}:\w{1,8} {0,8}: )?\[ {0,12}\+?\d{1,10}\.\d{6}\]"
+    rb"|\[[A-Z][a-z]{2} ?\d{1,2} \d\d:\d\d\] |\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] "
+    rb"|Job summary\r?\Z|Communicators\.\.\.|#\d{1,6}-\d{1,6} \([0-9a-f]{8,16}\) "
 )
+_SPECIAL_STARTS = b"<k[JC#"
+_JOURNAL = re.compile(rb"\"(?:_TRANSPORT|SYSLOG_IDENTIFIER)\" ?: ?\"kernel\"")
 
 
 def is_special(first: bytes) -> bool:
     """Whether a file that begins so has to be read whole, whatever its size."""
-    return _SPECIAL.search(first) is not None
+    if b" kernel: " in first or (b'"kernel"' in first and _JOURNAL.search(first)):
+        return True
+    return any(line[:1] in _SPECIAL_STARTS and _SPECIAL.match(line) for line in first.split(b"\n"))
 
 
-class _Line(NamedTuple):
-    number: int
-    offset: int
-    raw: bytes
-    follows: bool  # read whatever it says
+def shapes_of(rows: Rows) -> Shapes:
+    """For all files that are read with these rows."""
+    return Shapes(rows, _FOLLOW)
 
 
 class Sift:
     """Iterate once; ``bytes``, ``lines``, ``head``, ``tail``, ``thinned`` and ``problem`` are right after that.
 
-    ``hits``: of one file, ascending. ``read``: (size, offset) → bytes. Never raises: what went wrong is in ``problem``.
+    ``hits``: of one file, ascending, in lists. ``read``: (size, offset) → bytes. ``shapes``: of `shapes_of`. ``lines``:
+    up to the last one of interest, since what nobody reads is not counted either. Never raises: what went wrong is in
+    ``problem``.
     """
 
-    def __init__(self, read: Callable[[int, int], bytes], size: int, hits: Iterable[Hit], rows: Rows) -> None:
+    def __init__(
+        self, read: Callable[[int, int], bytes], size: int, hits: Iterable[list[Hit]], rows: Rows, shapes: Shapes
+    ) -> None:
         self.bytes = size
         self.lines = 0
         self.head = Piece(0, b"")
         self.tail = Piece(0, b"")
         self.problem: str | None = None
-        self.thinned: dict[int, int] = {}  # number of a row → lines that were left out
-        self._read, self._hits, self._rows = read, hits, rows
+        self._read, self._hits, self._rows, self._shapes = read, hits, rows, shapes
+        self._thin = Thin(rows.thin, _ALIKE)
         self._window = Piece(0, b"")
         self._end = 0  # up to here lines have been taken
-        self._seen: dict[tuple[bytes, bytes, bytes], int] = {}
+
+    @property
+    def thinned(self) -> dict[int, int]:
+        """Number of a row → lines that were left out."""
+        return self._thin.left_out
 
     def __iter__(self) -> Iterator[Candidate]:
         try:
             self.head = Piece(0, self._read(HEAD, 0))
             start = max(0, self.bytes - TAIL)
             self.tail = Piece(start, self._read(TAIL, start))
-            batch: list[_Line] = []
-            size = 0
-            for line in self._lines(self._places()):
-                batch.append(line)
-                size += len(line.raw)
-                if size > _BATCH:
-                    yield from self._matched(batch)
-                    batch, size = [], 0
-            yield from self._matched(batch)
+            for hits in self._places():
+                yield from self._candidates(hits)
         except OSError as error:
             self.problem = f"can't be read to its end: {error}"[:200]
 
     # ---- places
 
-    def _places(self) -> Iterator[Hit]:
-        """The hits and the anchors at both ends, ascending. Counts the file's lines as far as nobody has."""
-        hits = iter(self._hits)
-        last = Hit(1, 0)
-        late: list[Hit] = []
-        early = iter(self._early())
-        edge = next(early, None)
-        for hit in hits:
-            while edge is not None and edge.offset <= hit.offset:
-                yield edge
-                edge = next(early, None)
-            if hit.offset >= self.tail.offset:
-                late = [hit, *hits]
-                break
-            last = hit
-            yield hit
-        yield from (one for one in (edge, *early) if one is not None)
-        yield from self._at_the_end(last, late)
+    def _places(self) -> Iterator[list[Hit]]:
+        """The hits and the anchors at both ends, ascending."""
+        early, late = self._early(), []
+        last = (0, 1)
+        for hits in self._hits:
+            if hits[-1][0] >= self.tail.offset:
+                cut = bisect_left(hits, (self.tail.offset, 0))
+                late += hits[cut:]
+                hits = hits[:cut]
+            if not hits:
+                continue
+            last = hits[-1]
+            if early and early[0] <= last:
+                cut = bisect_left(early, last)
+                hits = sorted(hits + early[:cut])
+                early = early[cut:]
+            yield hits
+        yield early
+        yield self._late(max([last, *early]), late)
 
     def _early(self) -> list[Hit]:
         """Those in front of the tail."""
-        raw, places = self.head.raw, sorted(_found(self.head.raw, self._rows.ends, 0))
-        return [Hit(1 + raw.count(b"\n", 0, at), at) for at in places if at < self.tail.offset]
+        raw, number, before = self.head.raw, 1, 0
+        found = []
+        for at in self._shapes.ends(raw, 0):
+            number += raw.count(b"\n", before, at)
+            before = at
+            found.append((at, number))
+        return found[: bisect_left(found, (self.tail.offset, 0))]
 
-    def _at_the_end(self, last: Hit, late: list[Hit]) -> Iterator[Hit]:
+    def _late(self, last: Hit, late: list[Hit]) -> list[Hit]:
+        """In the tail. Newlines are counted from place to place, where the hits do not know the number."""
         start, raw = self.tail.offset, self.tail.raw
-        if late:
-            number = late[0].number - raw.count(b"\n", 0, late[0].offset - start)
-        else:
-            number = last.number + self._newlines(last.offset, start)
-        self.lines = number + raw.count(b"\n") - (1 if raw.endswith(b"\n") else 0)
-        places = {start + at for at in _found(raw, self._rows.ends, len(raw) - _ENDS)}
-        places.update(at for at in _found(self.head.raw, self._rows.ends, 0) if at >= start)  # one file, both its ends
+        places = self._at_the_end()
+        if not places:
+            return late
+        numbers = dict(late)
+        near, number = late[0] if late else (start, last[1] + self._newlines(last[0], start))
+        found = []
+        for at in sorted(places.union(numbers)):
+            here = numbers.get(at)
+            if here is None:
+                low, high = sorted((at - start, near - start))
+                here = number + raw.count(b"\n", low, high) * (1 if at >= near else -1)
+            near, number = at, here
+            found.append((at, here))
+        return found
+
+    def _at_the_end(self) -> set[int]:
+        start, raw = self.tail.offset, self.tail.raw
+        places = {start + at for at in self._shapes.ends(raw, len(raw) - _ENDS)}
+        if start < len(self.head.raw):  # one file, both its ends
+            places.update(self._shapes.ends(self.head.raw, start))
         for anchor in self._rows.tails:
             places.update(start + at for at in _last_of(raw, anchor))
-        places.update(hit.offset for hit in late)
-        at = 0
-        for place in sorted(places):
-            number += raw.count(b"\n", at, place - start)
-            at = place - start
-            yield Hit(number, place)
+        return places
 
     def _newlines(self, start: int, end: int) -> int:
         count = 0
@@ -146,18 +159,33 @@ class Sift:
 
     # ---- lines
 
-    def _lines(self, places: Iterable[Hit]) -> Iterator[_Line]:
-        for hit in places:
-            if hit.offset < self._end:
+    def _candidates(self, hits: Iterable[Hit]) -> Iterator[Candidate]:
+        window, low, high = self._window, 0, 0
+        for at, number in hits:
+            if at < self._end:
                 continue
-            start, raw, self._end = self._line(hit.offset)
-            line = _Line(hit.number, start, raw, False)
-            if self._is_one_of_many(line):
+            if not low <= at < high:
+                window = self._around(at)
+                low, high = self._inside(window)
+            end = window.raw.find(b"\n", at - window.offset)
+            if self._thin.repeats(window.raw, at - window.offset, end):  # most hits of NCCL's INFO
+                self._end = window.offset + end
                 continue
-            yield line
-            count = _following(raw)
-            if count:
-                yield from self._below(line, count)
+            start, raw, self._end = self._line(at)
+            if self._thin.leaves_out(raw):
+                continue
+            rows, follow = self._shapes.held(raw)
+            if rows:
+                yield Candidate(number, start, text_of(raw), rows)
+            if follow:
+                number = yield from self._below(number, follow)
+            self.lines = number
+
+    def _inside(self, window: Piece) -> tuple[int, int]:
+        """Offsets around which `_around` has nothing better than ``window``."""
+        end = window.offset + len(window.raw)
+        low = window.offset + LINE_LIMIT if window.offset else 0
+        return low, end if end == self.bytes else end - LINE_LIMIT
 
     def _line(self, at: int) -> tuple[int, bytes, int]:
         """(start, text, end) of the line that holds ``at``; of a long one what stands around it."""
@@ -204,55 +232,20 @@ class Sift:
             at += len(block)
         return at
 
-    def _below(self, line: _Line, count: int) -> Iterator[_Line]:
-        number = line.number
+    def _below(self, number: int, count: int) -> Generator[Candidate, None, int]:
+        """Returns the number of the last line."""
         while count and self._end < self.bytes:
             ending = self._around(self._end)
             number += ending.raw[self._end - ending.offset : self._end - ending.offset + 1] == b"\n"
             start = self._end + 1
             if start >= self.bytes:
-                return
+                break
             _, raw, self._end = self._line(start)
-            count = max(count - 1, _following(raw))
+            rows, follow = self._shapes.held(raw)
+            count = max(count - 1, follow)
             if raw:
-                yield _Line(number, start, raw, True)
-
-    def _is_one_of_many(self, line: _Line) -> bool:
-        for anchor, (mark, row) in self._rows.thin.items():
-            at = line.raw.find(anchor)
-            if at < 0:
-                continue
-            what, found, rest = line.raw[at + len(anchor) :].partition(mark)
-            if not found:
-                continue
-            key = line.raw[:at], what.lstrip(_NUMBER), rest.translate(None, _DIGITS)
-            count = self._seen.get(key, 0)
-            if count >= THIN:
-                self.thinned[row] = self.thinned.get(row, 0) + 1
-                return True
-            if len(self._seen) < _THIN_KEYS:
-                self._seen[key] = count + 1
-        return False
-
-    # ---- rows
-
-    def _matched(self, lines: list[_Line]) -> Iterator[Candidate]:
-        """The lines, all in one text, with the rows whose anchor they hold."""
-        starts, at = [], 0
-        for line in lines:
-            starts.append(at)
-            at += len(line.raw) + 1
-        text = b"\n".join(line.raw for line in lines)
-        rows: dict[int, set[int]] = {}
-        for anchor, numbers in self._rows.anchors.items():
-            at = text.find(anchor)
-            while at >= 0:
-                index = bisect_right(starts, at) - 1
-                rows.setdefault(index, set()).update(numbers)
-                at = text.find(anchor, starts[index] + len(lines[index].raw))
-        for index, line in enumerate(lines):
-            if index in rows or line.follows:
-                yield Candidate(line.number, line.offset, text_of(line.raw), tuple(sorted(rows.get(index, ()))))
+                yield Candidate(number, start, text_of(raw), rows)
+        return number
 
 
 def _end(raw: bytes, at: int) -> int | None:
@@ -260,21 +253,6 @@ def _end(raw: bytes, at: int) -> int | None:
     carriage = raw.find(b"\r", at, len(raw) if newline < 0 else newline)
     end = newline if carriage < 0 else carriage
     return None if end < 0 else end
-
-
-def _following(raw: bytes) -> int:
-    return max((count for anchor, count in _FOLLOW.items() if anchor in raw), default=0)
-
-
-def _found(raw: bytes, anchors: Iterable[bytes], start: int) -> Iterator[int]:
-    return chain.from_iterable(_all(raw, anchor, start) for anchor in anchors)
-
-
-def _all(raw: bytes, anchor: bytes, start: int) -> Iterator[int]:
-    at = raw.find(anchor, max(0, start))
-    while at >= 0:
-        yield at
-        at = raw.find(anchor, at + len(anchor))
 
 
 def _last_of(raw: bytes, anchor: bytes) -> Iterator[int]:

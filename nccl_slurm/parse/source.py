@@ -9,7 +9,7 @@ from typing import BinaryIO, Callable, Iterator, NamedTuple
 
 from nccl_slurm.model import Gap
 
-__all__ = ["Source", "walk"]
+__all__ = ["Source", "is_regular", "walk"]
 
 FILES_LIMIT = 20_000
 _DEPTH = 32
@@ -91,6 +91,14 @@ def _open(path: str) -> BinaryIO:
         os.close(descriptor)
         raise OSError("no regular file")
     return os.fdopen(descriptor, "rb")
+
+
+def is_regular(file: BinaryIO) -> bool:
+    """Whether it has the descriptor of a regular file, which a program may read; bytes in memory have none."""
+    try:
+        return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except (OSError, AttributeError, ValueError):
+        return False
 
 
 def _shown(name: str) -> str:

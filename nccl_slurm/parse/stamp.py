@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import time
 from calendar import timegm
+from functools import lru_cache
 from typing import Match, NamedTuple
 
 __all__ = ["Stamp", "find"]
@@ -109,6 +110,7 @@ def _nearest_year(month: int, clock: tuple[int, int, int, int], now: float) -> f
     return None
 
 
+@lru_cache(maxsize=256)  # mktime costs 3 µs, and lines of one second come together
 def _seconds(year: int, month: int, clock: tuple[int, int, int, int], zone: str | None) -> float | None:
     day, hour, minute, second = clock
     if not (1970 <= year <= 9999 and 1 <= day <= _days(year, month) and hour < 24 and minute < 60 and second < 61):

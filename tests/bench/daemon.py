@@ -1,6 +1,6 @@
-"""How fast the daemon is and what it costs, on a real Slurm: latency, drain rate, rest, and the report command.
+"""How fast the daemon is and what it costs, on a real Slurm: latency, drain rate, rest.
 
-    python -m tests.bench.daemon [--scratch DIR] [--only latency,drain,rest,report]
+    python -m tests.bench.daemon [--scratch DIR] [--only latency,drain,rest]
 
 Needs root and Slurm's daemons (docs/testing.md). The daemon runs with the periods of etc/nccl-slurm.toml. Prints a
 table, and last a line with the figures; exit status 0 where every bar holds. docs/performance.md keeps the results.
@@ -12,7 +12,6 @@ import argparse
 import os
 import re
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +27,7 @@ from tests.cluster.processes import wait_until
 
 __all__ = ["main"]
 
-LATENCY_JOBS, DRAIN_JOBS, REST_S, REPORT_RUNS = 10, 60, 60.0, 9
+LATENCY_JOBS, DRAIN_JOBS, REST_S = 10, 60, 60.0
 #: Bars: seconds from the last record, comments a second, MB, share of a core.
 LATENCY_S, DRAIN_RATE, REST_MB, REST_SHARE = 5.0, 10.0, 120.0, 0.01
 AGAIN = "; once more"
@@ -194,64 +193,11 @@ def _words(path: Path) -> list[str]:
         return []
 
 
-# The report command
-
-
-def report(cluster: Cluster) -> list[Figure]:
-    """Wall time as a person waits for it, beside a Python that does nothing; medians, taken in turns."""
-    logs = cluster.scratch / "jobs" / "logs"
-    _write_logs(logs)
-    base = [sys.executable, "-c", "pass"]
-    command = [str(Path(sys.executable).with_name("nccl-slurm")), "report", "--logs", str(logs)]
-    nothing, whole = [], []
-    for _ in range(REPORT_RUNS):
-        nothing.append(_wall_s(base))
-        whole.append(_wall_s(command))
-    ratio = statistics.median(whole) / statistics.median(nothing)
-    return [
-        Figure("report of 8 ranks, 1 MB", f"{statistics.median(whole):.2g} s"),
-        Figure("as multiple of an empty Python", f"{ratio:.2g}"),
-    ]
-
-
-def _wall_s(command: Sequence[str]) -> float:
-    began = time.monotonic()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return time.monotonic() - began
-
-
-def _write_logs(folder: Path, ranks: int = 8, size: int = 125_000) -> None:
-    """One NCCL log a rank. Rank 5 raises, the others wait for it and time out."""
-    folder.mkdir()
-    for rank in range(ranks):
-        head = f"gpu{rank // 4}:{4000 + rank}:{4100 + rank} [{rank % 4}] NCCL INFO"
-        comm = f"comm 0x55d0c0ffee00 rank {rank} nranks {ranks} cudaDev {rank % 4} nvmlDev {rank % 4}"
-        lines = [f"{head} ncclCommInitRank {comm} busId {rank + 1}a000 commId 0x1a2b3c4d5e6f7a8b - Init COMPLETE"]
-        line = f"{head} Channel {{:02d}}/0 : {rank}[{rank % 4}] -> {(rank + 1) % ranks}[0] via P2P/CUMEM"
-        lines += [line.format(number % 64) for number in range(size // len(line))]
-        (folder / f"nccl.gpu{rank // 4}.{4000 + rank}.log").write_text("\n".join([*lines, *_last_words(rank)]) + "\n")
-
-
-def _last_words(rank: int) -> list[str]:
-    if rank == 5:
-        return [
-            f"[rank{rank}]: Traceback (most recent call last):",
-            f'[rank{rank}]:   File "train.py", line 88, in step',
-            f"[rank{rank}]: ValueError: loss is nan at step 412",
-        ]
-    work = "WorkNCCL(SeqNum=412, OpType=ALLREDUCE, NumelIn=4096, NumelOut=4096, Timeout(ms)=600000)"
-    return [
-        f"[rank{rank}]:[E1129 12:39:15.334 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective "
-        f"operation timeout: {work} ran for 600029 milliseconds before timing out."
-    ]
-
-
 def _daemon(cluster: Cluster) -> None:
     cluster.start_daemon(timeout=60.0)
 
 
 PARTS: dict[str, Callable[[Cluster], list[Figure]]] = {
-    "report": report,
     "latency": latency,
     "drain": drain,
     "rest": rest,

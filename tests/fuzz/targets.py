@@ -11,7 +11,9 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from typing import BinaryIO
+from unittest import mock
 
 from nccl_slurm import config
 from nccl_slurm.capture import clock as node_clock
@@ -21,10 +23,12 @@ from nccl_slurm.daemon import batch_script, output
 from nccl_slurm.daemon.diagnose import Parts, diagnose
 from nccl_slurm.errors import ConfigError, InputError, RecordError, SlurmError
 from nccl_slurm.history.rows import RecordRow
-from nccl_slurm.model import Job, Parsed
-from nccl_slurm.parse import flight_recorder, patterns, redact
+from nccl_slurm.model import Fact, Job, Parsed
+from nccl_slurm.parse import flight_recorder, folder, patterns, redact
 from nccl_slurm.parse.folder import Source, read_sources
 from nccl_slurm.parse.kernel import kernel_facts
+from nccl_slurm.parse.scan import LINE_LIMIT
+from nccl_slurm.parse.search import Program, fastest, grep
 from nccl_slurm.report import load
 from nccl_slurm.report.text import render
 from nccl_slurm.scheduler import jobtext, text
@@ -33,6 +37,10 @@ from tests.fuzz import seeds
 __all__ = ["TARGETS", "Target"]
 
 NOW = 1_790_000_000.0
+#: The blocks are the program that can't be started.
+_NO_PROGRAM = Program("/nonexistent/search", ())
+#: Of these few of many are read: two that are alike, the last of the end.
+_COUNTED = frozenset(row.id for row in patterns.load_rows().rows if row.thin or row.tail)
 
 
 @dataclass(frozen=True)
@@ -161,6 +169,50 @@ def job_log(data: bytes) -> None:
     _as_record(read_sources([_source(name, data[1:], trust)], _rows(), now=NOW))
 
 
+def logs(data: bytes) -> None:
+    """As a large file: searched by every program, which all tell the same, and read whole, which tells no more.
+
+    Beside what docs/architecture.md says that is lost: lines that are marked for the ends or for files of their own,
+    that are one of many, or of which there are more than are kept; and long ones, of which each way shows another part.
+    """
+    name = seeds.LOG_NAMES[data[0] % 3] if data else "job.log"
+    raw = data[1:]
+    with open(_file(raw), "rb") as kept, mock.patch.object(folder, "WHOLE", 0):
+        first, *others = [_searched(name, kept.name, len(raw), program) for program in _programs()]
+    _as_record(first)
+    for other in others:
+        assert (other.facts, other.ranks) == (first.facts, first.ranks)
+    whole = read_sources([_source(name, raw)], _rows(), now=NOW)
+    if whole.gaps or max(map(len, raw.split(b"\n"))) > LINE_LIMIT // 16:
+        return
+    found = {(fact.offset, fact.text) for fact in first.facts}
+    missed = [fact for fact in whole.facts if (fact.offset, fact.text) not in found]
+    assert not [fact for fact in missed if _is_searched_for(raw, fact)], missed
+
+
+def _opened(path: str) -> BinaryIO:
+    return open(path, "rb")
+
+
+def _searched(name: str, path: str, size: int, program: Program) -> Parsed:
+    source = Source(name, partial(_opened, path), size, 0.0, "n1", "job")
+    parsed = read_sources([source], _rows(), now=NOW, program=program)
+    assert not [gap for gap in parsed.gaps if gap.source == "search"] or program == _NO_PROGRAM
+    return parsed
+
+
+def _is_searched_for(raw: bytes, fact: Fact) -> bool:
+    """A line that holds a literal has to be found wherever it stands; without one its row says where it is read."""
+    start = fact.offset or 0
+    line = raw[start:].replace(b"\r", b"\n").partition(b"\n")[0]
+    return any(literal in line for literal in _rows().literals) and fact.kind not in _COUNTED
+
+
+@cache
+def _programs() -> list[Program]:
+    return list(dict.fromkeys(one for one in (_NO_PROGRAM, grep(), fastest()) if one is not None))
+
+
 def _as_record(parsed: Parsed) -> None:
     """Through the worker's own cleaning and back, as it goes from a node into the daemon."""
     answer = {
@@ -217,6 +269,7 @@ TARGETS = {
     "sacct-comments": Target(sacct_comments, seeds.sacct_comments, SlurmError),
     "kernel-log": Target(kernel_log, seeds.kernel_logs),
     "job-log": Target(job_log, seeds.job_logs),
+    "logs": Target(logs, seeds.job_logs),
     "user-answer": Target(user_answer, seeds.user_answers, (ValueError, RecursionError), tree=True),
     "nvidia-smi": Target(nvidia_smi, seeds.nvidia_smi),
     "clock": Target(clocks, seeds.clocks),

@@ -53,6 +53,7 @@ BROKEN = [
     ("nvidia-smi", BILLION_LAUGHS),
     ("nvidia-smi", LAUGHS_INSIDE),
     ("redact", b"B_PASSWD=y'DB_PASSWD=u'_PASSWD=y'D_PA[SWD=y'"),
+    ("redact", b"mysql -pQl -mywql+ -pysql -pysql -pQ sql -pQl apQ sql -pQl a mY b"),
     ("site-rows", b"a = " + b"[" * 60_000),
     ("pattern-rows", NESTED),
     ("user-answer", b"[]"),
