@@ -17,11 +17,25 @@ def node_files(story: Story, host: str) -> dict[str, bytes]:
     """Path below the run's folder → content, without those that are missing. Nothing of a node that failed."""
     if host in story.failed_nodes:
         return {}
-    files: dict[str, bytes] = {}
+    files = _task_files(story, host)
     for rank in story.scenario.on(host):
         if rank not in story.scenario.lost_ranks:
             files.update(_rank_files(story, host, rank))
     return files
+
+
+def _task_files(story: Story, host: str) -> dict[str, bytes]:
+    """What task_prolog writes of each task of the step: a rank under srun, the agent under torchrun."""
+    scenario, place = story.scenario, story.place
+    if scenario.launcher == "srun":
+        tasks = [(rank, scenario.local(rank), place.pid(rank)) for rank in scenario.on(host)]
+    else:
+        tasks = [(scenario.nodes.index(host), 0, place.agent_pid(host))]
+    at = int(place.clock(host, scenario.start + 1.0))
+    return {
+        f"task.0.{task}": f"step=0\nprocid={task}\nlocalid={local}\npid={pid}\nhost={host}\ngpus=\ntime={at}\n".encode()
+        for task, local, pid in tasks
+    }
 
 
 def _rank_files(story: Story, host: str, rank: int) -> dict[str, bytes]:

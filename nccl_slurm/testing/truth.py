@@ -116,6 +116,13 @@ class _Seen:
             return self._tabled(rank)
         return any(f": task {rank}: " in line.text for line in self.story.slurm)
 
+    def world_told(self) -> bool:
+        """The number of ranks: by NCCL's Init lines, a dump, or the failure tables of all nodes."""
+        if any(self.files(rank) for rank in (*self.story.nccl, *self.story.dumps)):
+            return True
+        tables = sum(any("Root Cause" in line.text for line in lines) for lines in self.story.agents.values())
+        return self.scenario.launcher == "torchrun" and tables == len(self.scenario.nodes)
+
     def counted(self, rank: int) -> bool:
         """Its own counts are written: a dump, or the default group's in its monitor's words, which tell nothing of
         other groups."""
@@ -147,7 +154,7 @@ def _hang(seen: _Seen, event: Event) -> bool:
 def _silent(seen: _Seen, event: Event) -> bool:
     """It alone said nothing, and its end is told."""
     (rank,) = event.ranks
-    return seen.scenario.world > _WITNESSES and seen.all_speak(rank) and seen.ending(rank)
+    return seen.world_told() and seen.scenario.world > _WITNESSES and seen.all_speak(rank) and seen.ending(rank)
 
 
 def _words(seen: _Seen, event: Event) -> bool:
@@ -189,7 +196,7 @@ def _mismatch(seen: _Seen, event: Event) -> bool:
 
 def _never_joins(seen: _Seen, event: Event) -> bool:
     (rank,) = event.ranks
-    if seen.scenario.backend != "gloo" or seen.scenario.world <= _WITNESSES:
+    if seen.scenario.backend != "gloo" or seen.scenario.world <= _WITNESSES or not seen.world_told():
         return False
     return all(seen.says(one, "named", joined=False) for one in range(seen.scenario.world) if one != rank)
 

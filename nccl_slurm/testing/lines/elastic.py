@@ -117,7 +117,7 @@ def _calls(calls: Sequence[str]) -> list[str]:
 def _block(place: Place, host: str, one: Failure, number: int, attempt: int) -> list[str]:
     pid, local = place.pid(one.rank), place.scenario.local(one.rank)
     if one.text is not None:
-        reason = "Traceback (most recent call last):\n" + "\n".join(f"    {line}" for line in one.text.splitlines())
+        reason = one.text.replace("\n", "\n  ")
         file = f"{place.elastic_folder(host)}/attempt_{attempt}/{local}/error.json"
     elif one.code < 0:
         reason, file = f"Signal {-one.code} ({signal.Signals(-one.code).name}) received by PID {pid}", "<N/A>"
