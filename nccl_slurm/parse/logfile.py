@@ -116,7 +116,7 @@ class _Reader:
                 if str(block.data.get("traceback", "")).startswith("Traceback"):
                     self._quoted[prefix.label] = block.data["rank"]
             return
-        if finding.rank is None and prefix.text.startswith("  ") and prefix.label in self._quoted:
+        if finding.rank is None and _is_quoted(prefix.text) and prefix.label in self._quoted:
             finding = finding._replace(rank=self._quoted.pop(prefix.label))  # quoted in the failure table
         joined = self._pending.join(finding)
         if joined is not None and joined.kind != "python.traceback":
@@ -259,6 +259,11 @@ class _Reader:
             data=data,
         )
         self._sink(Seen(fact, None, (data.get("pid"),)))
+
+
+def _is_quoted(text: str) -> bool:
+    """Indented, as a failure table quotes; C++'s own last words are so too."""
+    return text.startswith("  ") and not text.startswith("  what():")
 
 
 def _shown(prefix: Prefix, text: str) -> str:
