@@ -53,6 +53,8 @@ def truth(story: Story) -> Truth:
     accept = {kind, *_ALSO.get(kind, ())} | (set() if determinable else _UNSEEN)
     if story.state in ("TIMEOUT", "CANCELLED") and not determinable:
         accept.add("preempt-cancel")
+    if isinstance(first, events.NeverJoins) and not determinable:
+        accept.add("rendezvous-store")
     if isinstance(first, events.Slow) and story.state == "COMPLETED":
         accept.add("benign")
     return Truth(kind, frozenset(accept), ranks, hosts, determinable)
@@ -175,7 +177,8 @@ def _memory(seen: _Seen, event: Event) -> bool:
 
 def _xid(seen: _Seen, event: Event) -> bool:
     (rank,) = event.ranks
-    return seen.kernel(seen.scenario.host(rank)) or _words(seen, event)
+    by_words = event.kind != "nvlink-fabric" and _words(seen, event)  # a link has two ends, and a switch between
+    return seen.kernel(seen.scenario.host(rank)) or by_words
 
 
 def _host_words(seen: _Seen, event: Event) -> bool:

@@ -1,6 +1,6 @@
 """Draws simulated jobs of every class, with clocks that are off and records that are missing, and judges the verdicts.
 
-    python -m tests.bench.draws [--draws N] [--ranks N] [--seed N] [--only CLASS,…] [--missing SHARE] [--wrong]
+    python -m tests.bench.draws [--draws N] [--ranks N] [--seed N] [--jobs N] [--only CLASS,…] [--wrong]
 
 Each draw goes the daemon's way: node records (through their schema) and the job's output → evidence → verdict. A table
 by class: draws; class right; of those whose culprit what was written down proves: right, missed; nobody named where
@@ -11,16 +11,18 @@ culprits are named and nobody else ever is. docs/testing.md keeps the results.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import random
 import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from tabulate import tabulate
 
-from nccl_slurm.parse.patterns import load_rows
+from nccl_slurm.parse.patterns import Rows, load_rows
 from nccl_slurm.testing import events
 from nccl_slurm.testing.case import Case, case_of
 from nccl_slurm.testing.events import XID_CLASSES, Event
@@ -44,19 +46,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="classes, with commas")
     parser.add_argument("--missing", type=float, default=0.05, help="share of node records that never come")
     parser.add_argument("--wrong", action="store_true", help="tell each draw that is not all right")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     options = parser.parse_args(argv)
     wanted = [name for name in MAKERS if not options.only or name in options.only.split(",")]
     if not wanted or options.draws < 1 or options.ranks < 4:
         parser.error("nothing to draw")
-    rows, began, found = load_rows(), time.monotonic(), []
-    for number in range(options.draws):
-        name = wanted[number % len(wanted)]
-        one = case_of(draw(name, options.seed + number, options.ranks, options.missing), rows)
-        found.append((name, one))
-        if options.wrong and (not one.class_right or one.culprit in ("missed", "false")):
-            print(f"{options.seed + number} {name}: {_told(one)}", flush=True)
+    began, found = time.monotonic(), []
+    asked = ((wanted[n % len(wanted)], options.seed + n, options.ranks, options.missing) for n in range(options.draws))
+    with multiprocessing.get_context("forkserver").Pool(options.jobs, initializer=_rows) as pool:
+        for name, seed, one in pool.imap(_drawn, asked):
+            found.append((name, one))
+            if options.wrong and (not one.class_right or one.culprit in ("missed", "false")):
+                print(f"{seed} {name}: {_told(one)}", flush=True)
     print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
     return tell(found, options.ranks)
+
+
+@cache
+def _rows() -> Rows:
+    """Compiled once a process."""
+    return load_rows()
+
+
+def _drawn(asked: tuple[str, int, int, float]) -> tuple[str, int, Case]:
+    return asked[0], asked[1], case_of(draw(*asked), _rows())
 
 
 def _told(one: Case) -> str:

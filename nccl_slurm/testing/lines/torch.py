@@ -260,5 +260,6 @@ def _fingerprint(call: tuple[int, int, str, int]) -> str:
     return (
         f"CollectiveFingerPrint(SequenceNumber={call[1]}, OpType={call[2]}, TensorShape=[{call[3]}], "
         "TensorDtypes=Float, TensorDeviceTypes=TensorOptions(dtype=float (default), device=cpu, "
-        "layout=Strided (default), requires_grad=false (default), pinned_memory=false (default), memory_format=(nullopt)))"
+        "layout=Strided (default), requires_grad=false (default), pinned_memory=false (default), "
+        "memory_format=(nullopt)))"
     )
