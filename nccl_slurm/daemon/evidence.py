@@ -56,18 +56,22 @@ def _doubled_gap(doubled: frozenset[int]) -> list[Gap]:
 def _facts_of(name: str, record: Mapping[str, Any], doubled: frozenset[int]) -> list[Fact]:
     """A record's facts happened on its node, whatever host they claim, by a clock that was off by what the node
     measured; files are shown below the node's name."""
-    kernel = [replace(Fact.from_json(fact), host=name, trust="root") for fact in record["kernel_events"]]
-    own = [replace(Fact.from_json(fact), host=name, trust="job") for fact in record["facts"]]
     skew = abs(record["clock"]["offset_s"] or 0.0)
-    return [
-        replace(
-            fact,
-            uncertainty_s=None if fact.time is None else (fact.uncertainty_s or 0.0) + skew,
-            file=f"{name}/{fact.file}" if fact.file else None,
-            rank=None if fact.rank in doubled else fact.rank,
-        )
-        for fact in [*kernel, *own]
-    ]
+    told = [(value, "root") for value in record["kernel_events"]] + [(value, "job") for value in record["facts"]]
+    return [Fact.from_json({**value, **_changes(value, name, trust, skew, doubled)}) for value, trust in told]
+
+
+def _changes(
+    value: Mapping[str, Any], name: str, trust: str, skew: float, doubled: frozenset[int]
+) -> dict[str, str | int | float | None]:
+    """Made before the fact is: a run of 16,384 ranks has 280,000 of them, and each copy of one costs 8 µs."""
+    return {
+        "host": name,
+        "trust": trust,
+        "uncertainty_s": None if value.get("time") is None else (value.get("uncertainty_s") or 0.0) + skew,
+        "file": f"{name}/{value['file']}" if value.get("file") else None,
+        "rank": None if value.get("rank") in doubled else value.get("rank"),
+    }
 
 
 def _driver(name: str, record: Mapping[str, Any]) -> list[Fact]:

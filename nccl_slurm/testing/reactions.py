@@ -290,16 +290,19 @@ class Reactions:
         clock = self.place.clock(host, self.now)
         seen = next(one for one in known if one.rank == first)
         self.story.agent(host, self.now, elastic.failed(self.place, host, clock, seen), "exit")
-        if seen.text is None:
+        new = self.scenario.torch >= (2, 9)
+        if seen.text is None and not new:
             self.story.agent(host, self.now, elastic.no_error_file(self.place, host, clock, first))
-        self.story.agent(host, self.now, elastic.table(self.place, host, known, self.place.attempt), "exit")
+        elif seen.text is not None and new:
+            self.story.agent(host, self.now, elastic.copied(self.place, host, clock, first))
+        self.story.agent(host, self.now, elastic.table(self.place, host, known), "exit")
         self.later(self.soon(0.2, 0.5), self.task_ended, host, self.scenario.nodes.index(host), 1)
 
     def _failure(self, host: str, rank: int) -> Failure | None:
         end = self.process(rank).end
         if end is None or not end.code:
             return None
-        text = self.story.exceptions.get(rank) if end.code == 1 else None
+        text = self.story.exceptions.get(rank)
         at = self.place.clock(host, self.now if text is None else end.time)
         return Failure(rank, end.code, at, text)
 

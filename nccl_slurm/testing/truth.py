@@ -18,6 +18,8 @@ __all__ = ["Truth", "truth"]
 
 #: With one witness it may be that one who is out of step.
 _WITNESSES = 2
+#: Beyond so many ranks the silence of one that was ended by SIGTERM shows nothing.
+_MANY = 16
 #: Classes of what is left where the cause itself was not written down.
 _UNSEEN = frozenset({"collective-hang-unattributed", "net-peer-lost", "unknown"})
 #: Signals that a process earns by itself.
@@ -106,16 +108,16 @@ class _Seen:
         """The agent's table quotes the rank's exception with its number."""
         if rank not in self.story.exceptions:
             return False
-        return self._tabled(rank)
+        return self.tabled(rank)
 
-    def _tabled(self, rank: int) -> bool:
+    def tabled(self, rank: int) -> bool:
         told = self.story.agents.get(self.scenario.host(rank), ())
         return any(f"rank      : {rank} " in line.text for line in told)
 
     def ending(self, rank: int) -> bool:
         """Its exit status is told with its number."""
         if self.scenario.launcher == "torchrun":
-            return self._tabled(rank)
+            return self.tabled(rank)
         return any(f": task {rank}: " in line.text for line in self.story.slurm)
 
     def world_told(self) -> bool:
@@ -154,8 +156,12 @@ def _hang(seen: _Seen, event: Event) -> bool:
 
 
 def _silent(seen: _Seen, event: Event) -> bool:
-    """It alone said nothing, and its end is told."""
+    """It alone said nothing, and its end is told. Of many ranks one may just have come late, and been ended by its
+    agent before it could speak; SIGKILL shows that it did not move."""
     (rank,) = event.ranks
+    end = seen.story.processes[rank].end
+    if seen.scenario.world > _MANY and (end is None or end.code not in (0, -9)):
+        return False
     return seen.world_told() and seen.scenario.world > _WITNESSES and seen.all_speak(rank) and seen.ending(rank)
 
 
@@ -182,9 +188,10 @@ def _xid(seen: _Seen, event: Event) -> bool:
 
 
 def _host_words(seen: _Seen, event: Event) -> bool:
-    """Ranks of the node tell that their own resource failed."""
+    """Ranks of the node tell that their own resource failed, and something tells that they were there."""
     ranks = [rank for host in event.hosts for rank in seen.scenario.on(host)]
-    return any(seen.says(rank, "cause") or seen.quoted(rank) for rank in ranks)
+    telling = [rank for rank in ranks if seen.says(rank, "cause") or seen.quoted(rank)]
+    return any(seen.files(rank) or seen.tabled(rank) for rank in telling)
 
 
 def _mismatch(seen: _Seen, event: Event) -> bool:

@@ -32,7 +32,7 @@ __all__ = ["draw", "main", "tell"]
 
 RIGHT, FALSE = 0.98, 0
 STEP, STEPS = 40, 60
-TORCH = ((2, 1), (2, 3), (2, 4), (2, 5), (2, 6), (2, 8))
+TORCH = ((2, 1), (2, 3), (2, 4), (2, 5), (2, 6), (2, 8), (2, 13))
 NCCL = ((2, 18), (2, 21), (2, 24), (2, 27), (2, 30))
 
 Make = Callable[[random.Random, Scenario], Sequence[Event]]

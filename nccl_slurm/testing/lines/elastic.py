@@ -80,12 +80,12 @@ def signalled(place: Place, host: str) -> list[str]:
     return ["Traceback (most recent call last):", *_calls(_RUN[:3]), last]
 
 
-def table(place: Place, host: str, failures: Sequence[Failure], attempt: int) -> list[str]:
+def table(place: Place, host: str, failures: Sequence[Failure]) -> list[str]:
     """``failures``: in the agent's order. The root cause has the smallest whole second; a tie goes to the first."""
     root = min(failures, key=lambda one: int(one.time))
     others = [one for one in failures if one is not root]
     border, rule = "=" * 60, "-" * 60
-    listed = [line for one in others for line in _block(place, host, one, failures.index(one), attempt)]
+    listed = [line for one in others for line in _block(place, host, one, failures.index(one))]
     return [
         "Traceback (most recent call last):",
         *_calls(_RUN),
@@ -97,7 +97,7 @@ def table(place: Place, host: str, failures: Sequence[Failure], attempt: int) ->
         *(listed or ["  <NO_OTHER_FAILURES>"]),
         rule,
         "Root Cause (first observed failure):",
-        *_block(place, host, root, failures.index(root), attempt),
+        *_block(place, host, root, failures.index(root)),
         border,
     ]
 
@@ -114,11 +114,11 @@ def _calls(calls: Sequence[str]) -> list[str]:
     return lines
 
 
-def _block(place: Place, host: str, one: Failure, number: int, attempt: int) -> list[str]:
+def _block(place: Place, host: str, one: Failure, number: int) -> list[str]:
     pid, local = place.pid(one.rank), place.scenario.local(one.rank)
     if one.text is not None:
         reason = one.text.replace("\n", "\n  ")
-        file = f"{place.elastic_folder(host)}/attempt_{attempt}/{local}/error.json"
+        file = _error_path(place, host, one.rank)
     elif one.code < 0:
         reason, file = f"Signal {-one.code} ({signal.Signals(-one.code).name}) received by PID {pid}", "<N/A>"
     else:
@@ -129,10 +129,28 @@ def _block(place: Place, host: str, one: Failure, number: int, attempt: int) -> 
         f"  time      : {stamp.dashed(one.time)}",
         f"  host      : {host}",
         f"  rank      : {one.rank} (local_rank: {local})",
-        f"  exitcode  : {one.code} (pid: {pid})",
+        f"  exitcode  : {one.code} (pid: {pid}){_signal(place, one.code)}",
         f"  error_file: {file}",
         *f"  traceback : {reason}".splitlines(),
     ]
+
+
+def _signal(place: Place, code: int) -> str:
+    """Newer versions name it; seen with 2.13."""
+    if place.scenario.torch < (2, 9):
+        return ""
+    return f"  ({signal.Signals(-code).name})" if code < 0 else " "
+
+
+def copied(place: Place, host: str, at: float, rank: int) -> str:
+    """Of a worker with an error.json, where the agent itself has no place for it; seen with 2.13."""
+    file = _error_path(place, host, rank)
+    text = f"no error file defined for parent, to copy child error file ({file})"
+    return _line(place, host, at, "E", "multiprocessing/errors/error_handler", 145, text)
+
+
+def _error_path(place: Place, host: str, rank: int) -> str:
+    return f"{place.elastic_folder(host)}/attempt_{place.attempt}/{place.scenario.local(rank)}/error.json"
 
 
 def error_file(text: str, calls: str, at: float) -> bytes:

@@ -41,6 +41,7 @@ _STUCK = (
     "prone behaviors."
 )
 _STUCK_OLD = "Heartbeat monitor timed out! Process will be terminated after dumping debug info. workMetaList_.size()=1"
+_GLHF = "Check the logs of the remote worker before reporting an error. GLHF! 🏖️"
 _GLOO = "/pytorch/third_party/gloo/gloo/transport/tcp/"
 
 
@@ -226,10 +227,11 @@ def gloo_timeout(scenario: Scenario, *, sends: bool) -> str:
 def closed_by_peer(address: str, port: int, *, reset: bool = False) -> str:
     """``address``, ``port``: the peer's gloo listener."""
     if reset:
-        return f"RuntimeError: [{_GLOO}pair.cc:537] Read error [{address}]:{port}: Connection reset by peer"
+        what = f"[{_GLOO}pair.cc:537] Read error [{address}]:{port}: Connection reset by peer. This is typically"
+        return f"RuntimeError: {what} caused by a remote worker hanging or bugs in the application. {_GLHF}"
     return (
         f"RuntimeError: [{_GLOO}pair.cc:553] Connection closed by peer [{address}]:{port}. This is typically "
-        "caused by a remote worker crashing. Check the logs of the remote worker before reporting an error. GLHF! 🤙"
+        f"caused by a remote worker crashing. {_GLHF}"
     )
 
 
@@ -244,15 +246,15 @@ def wrong_size(got: int, expected: int) -> list[str]:
 
 def fingerprints(mine: tuple[int, int, str, int], other: tuple[int, int, str, int]) -> str:
     """TORCH_DISTRIBUTED_DEBUG=DETAIL: each side is rank, sequence number, operation, elements."""
-    differ = [
-        name
+    differ = "\t ".join(
+        f"{name}: {one}vs {two}"
         for name, one, two in (("Op type", mine[2], other[2]), ("Tensor Tensor shapes", mine[3], other[3]))
         if one != two
-    ]
+    )
     return (
         f"RuntimeError: Detected mismatch between collectives on ranks. Rank {mine[0]} is running collective: "
         f"{_fingerprint(mine)}, but Rank {other[0]} is running collective: {_fingerprint(other)}."
-        f"Collectives differ in the following aspects: \t {' '.join(differ)}"
+        f"Collectives differ in the following aspects: \t {differ}"
     )
 
 
