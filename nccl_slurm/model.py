@@ -283,6 +283,6 @@ def alike(kind: type[_Kind], source: object, **more: Any) -> _Kind:
     return kind(**{**{name: getattr(source, name) for name in names if hasattr(source, name)}, **more})
 
 
-def numbered(facts: Iterable[Fact]) -> tuple[Fact, ...]:
-    """Facts with ids ``f1``, ``f2`` … in the order given."""
-    return tuple(Fact(**{**vars(fact), "id": f"f{number}"}) for number, fact in enumerate(facts, start=1))
+def numbered(facts: Iterable[Fact], first: int = 1) -> tuple[Fact, ...]:
+    """Facts with ids ``f1``, ``f2`` … in the order given, counted from ``first``."""
+    return tuple(Fact(**{**vars(fact), "id": f"f{number}"}) for number, fact in enumerate(facts, first))

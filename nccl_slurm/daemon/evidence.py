@@ -22,9 +22,11 @@ def assemble(
     short = {node.name.partition(".")[0]: node.name for node in nodes}
     placed = [_placed(Rank.from_json(rank), name) for name, record in records.items() for rank in record["ranks"]]
     doubled = _on_two_nodes(placed)
-    facts = [fact for name, record in records.items() for fact in _facts_of(name, record, doubled)]
-    facts += [_on_node(fact, short) for fact in output.facts]
-    facts += [fact for name, record in records.items() for fact in _driver(name, record)]
+    facts: list[Fact] = []
+    for name, record in records.items():
+        facts += _facts_of(name, record, doubled, len(facts) + 1)
+    more = [_on_node(fact, short) for fact in output.facts]
+    more += [fact for name, record in records.items() for fact in _driver(name, record)]
     ranks = [rank for rank in placed if rank.rank not in doubled]
     ranks += [_rank_on_node(rank, short) for rank in output.ranks]
     sizes = {size for size in [*(r["world_size"] for r in records.values()), output.world_size] if size is not None}
@@ -32,7 +34,7 @@ def assemble(
     return Evidence(
         job=job,
         nodes=nodes,
-        facts=numbered(facts),
+        facts=(*facts, *numbered(more, len(facts) + 1)),
         ranks=merge_ranks(ranks),
         gaps=_once([*gaps, *output.gaps, *told, *_disagreement(sizes), *_doubled_gap(doubled)]),
         world_size=sizes.pop() if len(sizes) == 1 and not doubled else None,
@@ -53,12 +55,15 @@ def _doubled_gap(doubled: frozenset[int]) -> list[Gap]:
     return [Gap("rank numbers", f"several nodes claim rank {which}: ranks of sub-groups, not used")]
 
 
-def _facts_of(name: str, record: Mapping[str, Any], doubled: frozenset[int]) -> list[Fact]:
+def _facts_of(name: str, record: Mapping[str, Any], doubled: frozenset[int], first: int) -> list[Fact]:
     """A record's facts happened on its node, whatever host they claim, by a clock that was off by what the node
-    measured; files are shown below the node's name."""
+    measured; files are shown below the node's name. Their ids count from ``first``."""
     skew = abs(record["clock"]["offset_s"] or 0.0)
     told = [(value, "root") for value in record["kernel_events"]] + [(value, "job") for value in record["facts"]]
-    return [Fact.from_json({**value, **_changes(value, name, trust, skew, doubled)}) for value, trust in told]
+    return [
+        Fact.from_json({**value, **_changes(value, name, trust, skew, doubled), "id": f"f{number}"})
+        for number, (value, trust) in enumerate(told, first)
+    ]
 
 
 def _changes(

@@ -4,10 +4,11 @@
 
 *files*: a simulated hang of so many ranks (`nccl_slurm.testing`), each rank's log filled up with a trainer's steps to
 1 MB, read by ``nccl-slurm report --logs --json``; ``cat`` of the same files beside it. *records*: the same hang's node
-records as files; a process of its own loads them through their schema, puts the evidence together and attributes, as
-the daemon does. CPU seconds are user and system time of that process and of what it started, its start and imports with
-it; memory is its largest resident set. What is written into DIR is used again. Prints a table, last a line with the
-figures; exit status 0 where every bar holds. docs/performance.md keeps the results.
+records as files; a process of its own loads them, puts the evidence together and attributes, as the daemon does with
+those of its store (their schema is looked at when they come in). CPU seconds are user and system time of that process
+and of what it started, its start and imports with it; memory is its largest resident set. What is written into DIR is
+used again. Prints a table, last a line with the figures; exit status 0 where every bar holds. docs/performance.md keeps
+the results.
 """
 
 from __future__ import annotations
@@ -24,12 +25,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nccl_slurm.attribute.blame import attribute
-from nccl_slurm.daemon.diagnose import Parts, evidence_of
+from nccl_slurm import strict_json
+from nccl_slurm.daemon.diagnose import Parts, judged
 from nccl_slurm.history.rows import RecordRow
 from nccl_slurm.model import Parsed
 from nccl_slurm.parse.patterns import load_rows
-from nccl_slurm.schema import loads
 from nccl_slurm.testing import Hang, Scenario, Story, job, node_records, simulate, write
 from tests.bench.figures import Figure, figure_of, show
 from tests.bench.scan import steps
@@ -174,14 +174,14 @@ def _verdict(folder: Path) -> int:
     rows = [_row(path) for path in sorted(folder.glob("*.json"))]
     scenario = Scenario(world=ranks)
     known = job(Story(scenario, None, [], None, state="FAILED", end=scenario.start + 900))  # type: ignore[arg-type]
-    verdict = attribute(evidence_of(Parts(known, rows, (), Parsed(), ("head",))))
+    _, verdict = judged(Parts(known, rows, (), Parsed(), ("head",)))
     found = [culprit.rank for culprit in verdict.culprits]
     print(verdict.failure_class, found)
     return 0 if found == [13 if ranks > 13 else 3] else 1
 
 
 def _row(path: Path) -> RecordRow:
-    record = loads(path.read_bytes(), "node-record/1")
+    record = strict_json.loads(path.read_bytes())
     return RecordRow("simulated", 4711, 1, path.stem, 0.0, "", False, record)
 
 

@@ -235,6 +235,15 @@ def test_every_event_has_a_class_that_exists() -> None:
     assert classes | set(XID_CLASSES.values()) <= set(CLASSES)
 
 
+def test_the_example_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+    section = text.split("## Simulating a job", 1)[1]
+    code = section.split("```python\n", 1)[1].split("```", 1)[0]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "docs/testing.md", "exec"), {})
+    assert (tmp_path / "logs" / "slurm-4711.out").exists()
+
+
 EVENTS: dict[str, Callable[[int, int], Event]] = {
     "hang": Hang,
     "freeze": Freeze,
