@@ -17,7 +17,7 @@ from nccl_slurm.recommend.ladder import recommend
 from nccl_slurm.report.build import build
 from nccl_slurm.report.line import comment
 
-__all__ = ["Diagnosis", "Parts", "diagnose", "had_gpus", "judged", "node_views", "went_well"]
+__all__ = ["Diagnosis", "Parts", "collector_at_rest", "diagnose", "had_gpus", "judged", "node_views", "went_well"]
 
 #: A node that fails takes its job along: Slurm's own stamps of the two lie seconds apart (SlurmdTimeout is longer,
 #: but the node's reason is stamped when slurmctld gives it up, and so is the job's end).
@@ -57,13 +57,12 @@ def diagnose(parts: Parts, status: str, *, run_in_comment: int | None = None) ->
 
 def judged(parts: Parts) -> tuple[Evidence, Verdict]:
     """Evidence and verdict, without a report."""
-    with _collector_at_rest():
-        evidence = evidence_of(parts)
-        return evidence, attribute(evidence)
+    evidence = evidence_of(parts)
+    return evidence, attribute(evidence)
 
 
 @contextmanager
-def _collector_at_rest() -> Iterator[None]:
+def collector_at_rest() -> Iterator[None]:
     """A run of 16,384 ranks makes millions of objects without a cycle among them; walking them again and again for
     cycles costs a third of the time."""
     was = gc.isenabled()

@@ -24,9 +24,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 from nccl_slurm import strict_json
-from nccl_slurm.daemon.diagnose import Parts, judged
+from nccl_slurm.daemon.diagnose import Parts, collector_at_rest, judged
 from nccl_slurm.history.rows import RecordRow
 from nccl_slurm.model import Parsed
 from nccl_slurm.parse.patterns import load_rows
@@ -74,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--verdict", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.verdict is not None:
-        return _verdict(options.verdict)
+        _verdict(options.verdict)
     sizes = sorted(int(size) for size in options.ranks.split(","))
     scratch = options.scratch or Path(tempfile.mkdtemp(prefix="nccl-slurm-scale-"))
     try:
@@ -168,7 +169,8 @@ def _recorded(folder: Path, ranks: int) -> Path:
     return folder
 
 
-def _verdict(folder: Path) -> int:
+@collector_at_rest()
+def _verdict(folder: Path) -> NoReturn:
     """The measured process."""
     ranks = int((folder / "done").read_text())
     rows = [_row(path) for path in sorted(folder.glob("*.json"))]
@@ -176,8 +178,8 @@ def _verdict(folder: Path) -> int:
     known = job(Story(scenario, None, [], None, state="FAILED", end=scenario.start + 900))  # type: ignore[arg-type]
     _, verdict = judged(Parts(known, rows, (), Parsed(), ("head",)))
     found = [culprit.rank for culprit in verdict.culprits]
-    print(verdict.failure_class, found)
-    return 0 if found == [13 if ranks > 13 else 3] else 1
+    print(verdict.failure_class, found, flush=True)
+    os._exit(0 if found == [13 if ranks > 13 else 3] else 1)  # a daemon does not take all objects apart at this point
 
 
 def _row(path: Path) -> RecordRow:
