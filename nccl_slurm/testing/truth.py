@@ -157,10 +157,11 @@ def _hang(seen: _Seen, event: Event) -> bool:
 
 def _silent(seen: _Seen, event: Event) -> bool:
     """It alone said nothing, and its end is told. Of many ranks one may just have come late, and been ended by its
-    agent before it could speak; SIGKILL shows that it did not move."""
+    agent before it could speak. An agent's SIGKILL shows that it did not move; srun's ends whatever a step left."""
     (rank,) = event.ranks
     end = seen.story.processes[rank].end
-    if seen.scenario.world > _MANY and (end is None or end.code not in (0, -9)):
+    shows = (0, -9) if seen.scenario.launcher == "torchrun" else (0,)
+    if seen.scenario.world > _MANY and (end is None or end.code not in shows):
         return False
     return seen.world_told() and seen.scenario.world > _WITNESSES and seen.all_speak(rank) and seen.ending(rank)
 
