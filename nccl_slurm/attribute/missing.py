@@ -8,11 +8,13 @@ that it was not in the collective.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from nccl_slurm.attribute import reading
 from nccl_slurm.attribute.finding import Finding, cite, rank_list
+from nccl_slurm.attribute.first_failure import CLASSES_OF_A_RANK
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
 
@@ -20,6 +22,9 @@ __all__ = ["find"]
 
 #: Witnesses without whom one timeout could as well be the network between two ranks.
 WITNESSES_MIN = 2
+#: An agent ends its workers a moment after the first one gave up. Of many ranks one may have entered the collective
+#: that moment later than the others, and then its silence shows nothing, unless SIGTERM did not end it.
+HURRY_MAX = 16
 _CLASS = "collective-missing-rank"
 
 
@@ -33,8 +38,8 @@ def _silent(scene: Scene) -> Finding | None:
     world = scene.world or scene.listed_by_agents
     if not scene.waits or world is None:
         return None
-    waiting = set(scene.waits) | set(scene.lost)
-    silent = sorted(scene.expected - waiting)
+    waiting = set(scene.waits) | set(scene.lost) | scene.stricken
+    silent = sorted(rank for rank in scene.expected - waiting if not _failed_otherwise(scene, rank))
     if not silent or len(silent) > len(waiting):
         return None
     alone = len(silent) == 1
@@ -52,7 +57,30 @@ def _silent(scene: Scene) -> Finding | None:
 
 
 def _is_clear(scene: Scene, silent: int, waiting: set[int]) -> bool:
-    return len(waiting) >= WITNESSES_MIN and _stood_aside(scene, silent) and _same_seq(scene)
+    enough = len(waiting) >= WITNESSES_MIN and _same_seq(scene)
+    return enough and _stood_aside(scene, silent) and _would_be_heard(scene, silent)
+
+
+def _failed_otherwise(scene: Scene, rank: int) -> bool:
+    """It told a failure that all ranks may share or that is its machine's: it was not silent."""
+    said = (fact for fact in scene.said.get(rank, ()) if fact.role == "cause" and fact.hint is not None)
+    return any(fact.hint not in CLASSES_OF_A_RANK for fact in said)
+
+
+def _would_be_heard(scene: Scene, rank: int) -> bool:
+    """Where each rank writes a file of its own, one that was lost looks like silence: then its own has to be there."""
+    if any(reading.told_idle(fact) for fact in scene.said.get(rank, ())):
+        return True
+    files = {fact.file for facts in scene.waits.values() for fact in facts[:1] if fact.file is not None}
+    if len(files) < len(scene.waits):
+        return True
+    row = scene.table.get(rank)
+    return row is not None and bool({_kind(name) for name in row.files} & {_kind(name) for name in files})
+
+
+def _kind(name: str) -> str:
+    """The file's own name without its numbers: ``rank_3.log`` and ``rank_4.log`` are of one kind."""
+    return re.sub(r"\d+", "", name.rpartition("/")[2])
 
 
 def _absent(scene: Scene, rank: int, why: str, waits: Sequence[Fact]) -> Culprit:
@@ -66,7 +94,9 @@ def _last_words(scene: Scene, ranks: Iterable[int]) -> list[Fact]:
 def _stood_aside(scene: Scene, rank: int) -> bool:
     if any(reading.told_idle(fact) for fact in scene.said.get(rank, ())):
         return True
-    return scene.exits.get(rank) == 0 or rank in scene.ended_by_agent
+    if scene.exits.get(rank) == 0:
+        return True
+    return rank in scene.ended_by_agent and (len(scene.expected) <= HURRY_MAX or scene.exits.get(rank) == -9)
 
 
 def _how_it_ended(scene: Scene, rank: int) -> str:

@@ -22,6 +22,9 @@ __all__ = ["DEFAULT_GROUP", "find", "in_flight", "waiting_for_others"]
 DEFAULT_GROUP = "0"
 #: With one witness it may be that one who is out of step.
 WITNESSES_MIN = 2
+#: Of so many ranks that wait one may be unheard of, where at least that many wait: of a thousand records some get lost.
+#: In a small job the rank that nobody heard of is the likelier one to have stopped.
+UNHEARD_SHARE, CROWD_MIN = 4, 16
 
 _Counts = Mapping[str, int]
 
@@ -110,14 +113,23 @@ def _ahead(stall: Stall, facts: Sequence[Fact]) -> Finding:
 
 
 def _proven(scene: Scene, stall: Stall, stopped: frozenset[int]) -> bool:
-    """Someone's timeout says that this was a hang, and every other rank of the group is known to wait.
+    """Someone's timeout says that this was a hang, and of the group's other ranks all but a few are known to wait.
 
-    Without a timeout two dumps may just have been taken at different moments.
+    Without a timeout two dumps may just have been taken at different moments. A rank that nobody heard of may have
+    stopped as well: that makes those who are known to have stopped no victims, if they wait in no group at all.
     """
     silent = scene.expected - stall.waiting - stall.behind if stall.group == DEFAULT_GROUP else frozenset()
     others = stall.behind - stopped
     hung = bool(scene.waits) and len(stall.waiting) >= WITNESSES_MIN
-    return hung and not silent and all(waits_somewhere(scene, rank) for rank in others)
+    few = not silent or len(stall.waiting) >= max(CROWD_MIN, UNHEARD_SHARE * len(silent))
+    alone = not silent or all(_told_of_all_groups(scene, rank) for rank in stopped)
+    return hung and few and alone and all(waits_somewhere(scene, rank) for rank in others)
+
+
+def _told_of_all_groups(scene: Scene, rank: int) -> bool:
+    """By a dump; the monitor's words count the default group alone, which will do where no other one is heard of."""
+    dumped = any(fact.kind == reading.DUMPED for fact in scene.said.get(rank, ()))
+    return dumped or _groups(scene) <= {DEFAULT_GROUP}
 
 
 def _facts(scene: Scene, stall: Stall, stopped: frozenset[int]) -> list[Fact]:

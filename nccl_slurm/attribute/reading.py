@@ -12,6 +12,8 @@ __all__ = [
     "is_absurd",
     "is_agent_kill",
     "is_end_of_run",
+    "is_failed_transfer",
+    "is_of_nccl",
     "is_p2p",
     "is_peer_lost",
     "is_told",
@@ -46,6 +48,8 @@ HEARTBEAT = frozenset({"torch.heartbeat", "torch.terminating-heartbeat"})
 AGENT_TERM, AGENT_KILL = frozenset({"elastic.closing"}), frozenset({"elastic.forced-kill"})
 #: A block of an agent's failure table, and the error.json of a worker.
 FAILURE, ERROR_FILE = "elastic.failure", "elastic.error-file"
+#: A flight recorder dump tells of all groups that its rank is in.
+DUMPED = "flight-recorder.status"
 DETAIL_MISMATCH = frozenset({"torch.mismatch"})
 ANALYSER_MISSING = frozenset({"flight-recorder.missing-ranks"})
 STORE_WAITS = frozenset({"torch.store-wait"})
@@ -66,6 +70,12 @@ STEP_ENDING = frozenset({"slurm.ending", "slurm.task-exit", "slurm.task-oom", "s
 OWN_ADAPTER = frozenset({"nccl.ib-fatal"})
 #: The line itself names the rank and a failure of its own data.
 INTRINSIC = frozenset({"framework.nan", "framework.mpi-exit"})
+#: Lines of torch's watchdog, which only NCCL's process groups have.
+WATCHDOG = frozenset(
+    {"torch.watchdog-timeout", "torch.pg-status", "torch.async-error", "torch.watchdog-terminated", "torch.taking-down"}
+)
+#: A transfer of a running collective failed, whoever is to blame.
+FAILED_TRANSFERS = frozenset({"nccl.ib-completion", "nccl.ib-flush", "ofi.request", "torch.async-error"})
 MACHINE_PRODUCERS = frozenset({"kernel", "gpu"})
 
 
@@ -104,6 +114,14 @@ def is_told(fact: Fact) -> bool:
 
 def is_peer_lost(fact: Fact) -> bool:
     return fact.role == "consequence" and fact.hint == "net-peer-lost"
+
+
+def is_of_nccl(fact: Fact) -> bool:
+    return fact.producer in ("nccl", "ofi") or fact.kind in WATCHDOG
+
+
+def is_failed_transfer(fact: Fact) -> bool:
+    return fact.kind in FAILED_TRANSFERS
 
 
 def is_agent_kill(fact: Fact, *, forced: bool = False) -> bool:

@@ -165,6 +165,16 @@ class Scene:
         return _filtered(self.said, reading.is_peer_lost)
 
     @cached_property
+    def uses_nccl(self) -> bool:
+        """Some line is NCCL's or that of torch's watchdog over it; gloo has none."""
+        return any(reading.is_of_nccl(fact) for fact in self.facts)
+
+    @cached_property
+    def stricken(self) -> frozenset[int]:
+        """Ranks to whom NCCL told that a transfer failed: they were in a collective then."""
+        return frozenset(rank for rank, facts in self.said.items() if any(map(reading.is_failed_transfer, facts)))
+
+    @cached_property
     def consequences(self) -> dict[int, list[Fact]]:
         """Rank → waits, lost peers and aborts: the marks of a rank that was not the first."""
         return _filtered(self.said, lambda fact: fact.role == "consequence" or reading.is_wait(fact))

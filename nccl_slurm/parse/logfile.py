@@ -116,11 +116,14 @@ class _Reader:
             )
             if block is not None:
                 self._block(block)
+                self._quoted.pop(prefix.label, None)
                 if str(block.data.get("traceback", "")).startswith("Traceback"):
                     self._quoted[prefix.label] = block.data["rank"]
             return
-        if finding.rank is None and prefix.text.startswith("  ") and prefix.label in self._quoted:
-            finding = finding._replace(rank=self._quoted.pop(prefix.label))  # quoted in the failure table
+        if not _is_quoted(prefix.text):
+            self._quoted.pop(prefix.label, None)
+        elif finding.rank is None and prefix.label in self._quoted:
+            finding = finding._replace(rank=self._quoted[prefix.label])  # quoted in the failure table
         joined = self._pending.join(finding)
         if joined is not None and joined.kind != "python.traceback":
             self._emit(joined, prefix, candidate)
@@ -301,6 +304,11 @@ class _Reader:
             data=data,
         )
         self._sink(Seen(fact, None, (data.get("pid"),)))
+
+
+def _is_quoted(text: str) -> bool:
+    """Indented, as a failure table quotes; C++'s own last words are so too."""
+    return text.startswith("  ") and not text.startswith("  what():")
 
 
 def _shown(prefix: Prefix, text: str) -> str:

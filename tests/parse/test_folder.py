@@ -115,6 +115,24 @@ def test_what_a_table_quotes_is_of_the_worker_of_its_block(read: Read) -> None:
     assert one(read(("job.log", text)), "gloo.timeout").rank == 0
 
 
+@pytest.mark.parametrize(
+    ("quoted", "kinds"),
+    [
+        ("  ValueError: loss is nan\n", ["python.exception"]),  # of a type that no row knows
+        (
+            "  RuntimeError: NCCL error\n  Last error:\n  Error: failed to extend /dev/shm/nccl-aB to 9 bytes\n",
+            ["nccl.shm"],
+        ),
+    ],
+)
+def test_all_that_a_table_quotes_of_an_exception_is_its_workers(read: Read, quoted: str, kinds: list[str]) -> None:
+    start = 'traceback : Traceback (most recent call last):\n    File "t.py", line 1\n      main()\n'
+    after = "====\n  what():  [Rank 4] NCCL watchdog thread terminated with exception: [Rank 4] x\n"
+    facts = read(("job.log", TABLE.replace("traceback : To enable", start + quoted + after + "To"))).facts
+    assert [fact.rank for fact in facts if fact.kind in kinds] == [0]
+    assert [fact.rank for fact in facts if fact.kind == "torch.watchdog-terminated"] == [None]
+
+
 def error_json(message: str, timestamp: str = "1790000000") -> str:
     return json.dumps({"message": {"message": message, "extraInfo": {"py_callstack": "T", "timestamp": timestamp}}})
 
