@@ -20,6 +20,8 @@ SIZE_LIMIT = 16 << 20
 VALUES_LIMIT = 3_000_000
 _TOO_LARGE = "flight recorder dump too large to read"
 _RECENT = 32
+#: Ranks enter one collective within less than this before and after another, or the older one waits in it.
+_APART_S = 1.0
 _GROUPS = 200
 _STATUS = (
     ("enqueued", "last_enqueued_collective"),
@@ -31,7 +33,8 @@ _STATUS = (
 class Group(NamedTuple):
     """One process group as one rank saw it. Counters: sequence numbers of collectives, -1 for none yet.
 
-    ``waiting``: the oldest collective that is not completed. ``recent``: ``seq op sizes`` of the last ones.
+    ``waiting``: the oldest collective that is not completed. ``recent``: ``seq op sizes`` of the last ones. ``held``:
+    first and last sequence number of the collectives that the ring still holds.
     """
 
     name: str
@@ -39,12 +42,25 @@ class Group(NamedTuple):
     counters: dict[str, int]
     waiting: dict[str, Any] | None
     recent: list[str]
+    held: tuple[int, int] | None = None
 
 
 class Dump(NamedTuple):
     version: str
     groups: list[Group]
     world_size: int | None
+    since: float | None = None  # when its oldest and newest entries were made, seconds since 1970
+    until: float | None = None
+
+    def is_of_a_run_before(self, other: Dump) -> bool:
+        """All of it was made before any of ``other``, which has some of the same collectives: a restart counts anew.
+
+        A rank that stopped long ago in the same run shares with the others what it did last.
+        """
+        if self.until is None or other.since is None or other.since - self.until < _APART_S:
+            return False
+        theirs = {group.name: group.held for group in other.groups}
+        return any(_overlap(group.held, theirs.get(group.name)) for group in self.groups)
 
 
 #: Keys of a dump or of its entries; JSON dumps have their keys sorted, so a long list of entries comes first.
@@ -73,7 +89,9 @@ def read(raw: bytes) -> Dump:
         config = _dict(value.get("pg_config"))
         names = _names(entries, config)
         groups = _groups(entries, _dict(value.get("pg_status")), names)
-        return Dump(_text(value.get("version"), 40), groups[:_GROUPS], _world(config))
+        made = [time for time in map(_made, entries) if time is not None]
+        since, until = min(made, default=None), max(made, default=None)
+        return Dump(_text(value.get("version"), 40), groups[:_GROUPS], _world(config), since, until)
     except ValueError:
         raise
     except MemoryError:
@@ -180,7 +198,13 @@ def _group(name: tuple[str, str], entries: list[dict[str, Any]], status: Mapping
     open_ones = [entry for entry in open_ones if _number(entry) > seen["completed"]]
     waiting = min(open_ones, key=_number, default=None)
     recent = [_line(entry) for entry in collectives[-_RECENT:]]
-    return Group(name[0], name[1], seen, None if waiting is None else _details(waiting), recent)
+    numbers = [_number(entry) for entry in collectives]
+    held = (min(numbers), max(numbers)) if numbers else None
+    return Group(name[0], name[1], seen, None if waiting is None else _details(waiting), recent, held)
+
+
+def _overlap(one: tuple[int, int] | None, other: tuple[int, int] | None) -> bool:
+    return one is not None and other is not None and one[0] <= other[1] and other[0] <= one[1]
 
 
 def _seq(entry: Mapping[str, Any]) -> int | None:
@@ -217,10 +241,18 @@ def _details(entry: Mapping[str, Any]) -> dict[str, Any]:
         found[key] = _plain(entry.get(key))
     if isinstance(entry.get("timeout_ms"), int):
         found["timeout_ms"] = entry["timeout_ms"]
+    made = _made(entry)
+    if made is not None:
+        found["created"] = made
+    return found
+
+
+def _made(entry: Mapping[str, Any]) -> float | None:
+    """When the entry was made, seconds since 1970."""
     for key, unit in (("time_created_ns", 1e9), ("time_created_us", 1e6)):
         if isinstance(entry.get(key), int):
-            found["created"] = min(entry[key], 1 << 62) / unit
-    return found
+            return float(min(entry[key], 1 << 62) / unit)
+    return None
 
 
 def _line(entry: Mapping[str, Any]) -> str:

@@ -245,7 +245,8 @@ class _Reading:
         fact, attempt = seen.fact, names.read(seen.fact.file or "").attempt
         self._fold(fact)
         if attempt is not None:
-            fact = replace(fact, data={**fact.data, "attempt": attempt})
+            local = names.read(fact.file or "").local_rank
+            fact = replace(fact, data={"local_rank": local, **fact.data, "attempt": attempt})
             seen = seen._replace(fact=fact)
         elif isinstance(fact.data.get("attempt"), int):
             attempt = fact.data["attempt"]  # by its label
@@ -385,7 +386,10 @@ class _Reading:
 
     def _dump_facts(self, table: Table, owners: Owners) -> list[Fact]:
         facts = []
-        for source, dump in self._dumps:
+        before = [one for one in self._dumps if any(one[1].is_of_a_run_before(other) for _, other in self._dumps)]
+        for source, _ in before:
+            self.gaps.append(Gap(source.name, "a flight recorder dump of an earlier attempt or run; not used"))
+        for source, dump in (one for one in self._dumps if one not in before):
             rank = owners.dumped(source.name, dump.world_size)
             if rank is None:
                 self.gaps.append(Gap(source.name, "a flight recorder dump whose rank is not known"))
