@@ -147,7 +147,23 @@ def _excludes_others(scene: Scene, first: Death, everyone: Sequence[Death]) -> b
         explained = explained and (_someone_said_why(scene) or _left_on_purpose(scene, first))
     elif first.intrinsic:
         return True
-    return explained and bool(others) and not endings.may_be_caused_by_end(scene, first.facts)
+    proven = explained and bool(others) and not _may_be_a_reaction(scene, first)
+    return proven and not endings.may_be_caused_by_end(scene, first.facts)
+
+
+def _may_be_a_reaction(scene: Scene, first: Death) -> bool:
+    """What a program made of a wait looks like a failure of its own where the words of the wait are lost.
+
+    ``raise … from None`` hides them. A type that wraps anything tells no more where there is only one other rank, and
+    that one never said that it lost a peer; of several others at least one would have waited, and told. SIGABRT says
+    that somebody gave up, the C++ runtime too in a process that leaves while its threads run.
+    """
+    others = scene.expected - {first.rank}
+    alone = len(others) == 1 and not any(scene.spoke(rank) for rank in others)
+    if first.failure_class == "process-signal":
+        return scene.exits.get(first.rank) == -6 and not any(rank in scene.lost for rank in others)
+    words = [fact for fact in first.facts if not reading.tells_only_an_exit(fact)]
+    return any(reading.hides_context(fact) or (alone and reading.wraps_anything(fact)) for fact in words)
 
 
 def _left_on_purpose(scene: Scene, first: Death) -> bool:
@@ -259,7 +275,8 @@ def _by_signal(scene: Scene, rank: int, code: int) -> Death | None:
 
 def _may_abort(scene: Scene, rank: int) -> bool:
     """SIGABRT is how watchdogs end all ranks of a hang, the culprit's too, and what follows data of a wrong size."""
-    return scene.timed_out or scene.mismatched or rank in scene.consequences
+    left = any(fact.kind in reading.EXITED_WITH_THREADS and fact.rank in (None, rank) for fact in scene.facts)
+    return scene.timed_out or scene.mismatched or rank in scene.consequences or left
 
 
 def signal_name(code: int) -> str:
@@ -285,7 +302,8 @@ def _by_exit(scene: Scene, rank: int, code: int) -> Death:
 def _exit_facts(scene: Scene, rank: int) -> list[Fact]:
     """Lines that tell this rank's exit: the agent's table, or srun's line about its task."""
     own = [fact for fact in scene.said.get(rank, ()) if reading.number(fact.data, "exitcode", "exit") is not None]
-    return own or scene.by_task.get(rank, [])
+    this = [fact for fact in own if reading.number(fact.data, "exitcode", "exit") == scene.exits.get(rank)]
+    return this or own or scene.by_task.get(rank, [])
 
 
 def _when(facts: Iterable[Fact]) -> tuple[float | None, float]:

@@ -3,13 +3,14 @@
 With ``TORCH_DISTRIBUTED_DEBUG=DETAIL`` each rank compares its fingerprint with the others' and names the first that
 differs: the good ranks agree on "but Rank N", the odd one names some good rank. So the majority's word counts, and a
 tie or a single reporter proves nobody. Without it, timeouts at one sequence number of one group with unlike operations
-show the same.
+show the same, and so do flight recorder dumps.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from nccl_slurm.attribute import reading
 from nccl_slurm.attribute.finding import Finding, cite, rank_list
@@ -26,7 +27,7 @@ _EVEN_OPS = frozenset({"ALLREDUCE", "BROADCAST", "REDUCE"})
 
 
 def find(scene: Scene) -> Finding | None:
-    return _detail(scene) or _unlike_timeouts(scene) or _other_words(scene)
+    return _detail(scene) or _unlike_timeouts(scene) or _recorded(scene) or _other_words(scene)
 
 
 def _detail(scene: Scene) -> Finding | None:
@@ -86,6 +87,33 @@ def _unlike_timeouts(scene: Scene) -> Finding | None:
     return None
 
 
+def _recorded(scene: Scene) -> Finding | None:
+    """The first collective of a group for which dumps hold unlike operations, after one in which they agree."""
+    calls: dict[str, dict[int, dict[int, Fact]]] = defaultdict(lambda: defaultdict(dict))
+    for fact in scene.facts:
+        if fact.kind == reading.RECORDED and fact.rank is not None:
+            for seq, call in _calls(fact):
+                calls[str(fact.data.get("pg"))][seq].setdefault(fact.rank, replace(fact, data={**fact.data, **call}))
+    for group, by_seq in sorted(calls.items()):
+        agreed = False
+        for seq, by_rank in sorted(by_seq.items()):
+            found = _compare(scene, group, seq, by_rank)
+            if found:
+                return replace(found, rule="mismatch.recorded") if agreed or seq == 1 else None
+            agreed = agreed or len(by_rank) > 1
+    return None
+
+
+def _calls(fact: Fact) -> Iterator[tuple[int, dict[str, str]]]:
+    """A dump's ``7 gloo:all_reduce [[64]]``."""
+    recent = fact.data.get("recent")
+    for line in recent if isinstance(recent, list) else ():
+        seq, _, call = str(line).partition(" ")
+        op, _, sizes = call.partition(" ")
+        if seq.isdecimal() and len(seq) < 19 and op:
+            yield int(seq), {"op": op, "sizes": sizes}
+
+
 def _compare(scene: Scene, group: str, seq: int, by_rank: Mapping[int, Fact]) -> Finding | None:
     calls: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for rank, fact in by_rank.items():
@@ -109,7 +137,9 @@ def _operation(fact: Fact) -> tuple[str, ...]:
     if not isinstance(op, str):
         return ()
     count = reading.number(fact.data, "numel_in", "numelin")
-    return (op, str(count)) if op in _EVEN_OPS and count is not None else (op,)
+    told = fact.data.get("sizes") if count is None else str(count)
+    name = op.rpartition(":")[2].replace("_", "").upper()
+    return (op, told) if name in _EVEN_OPS and isinstance(told, str) else (op,)
 
 
 def _other_words(scene: Scene) -> Finding | None:

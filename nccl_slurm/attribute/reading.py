@@ -8,6 +8,7 @@ from typing import Any
 from nccl_slurm.model import Fact
 
 __all__ = [
+    "hides_context",
     "is_agent_kill",
     "is_end_of_run",
     "is_peer_lost",
@@ -21,6 +22,7 @@ __all__ = [
     "tells_only_an_exit",
     "told_idle",
     "waited_since",
+    "wraps_anything",
 ]
 
 #: A traceback's last line.
@@ -34,6 +36,8 @@ TOLD = frozenset({"torch.dump-signal-remote", "torch.dump-observed"})
 HEARTBEAT = frozenset({"torch.heartbeat", "torch.terminating-heartbeat"})
 #: torchrun's agent ends a worker because another one failed: SIGTERM, then SIGKILL.
 AGENT_TERM, AGENT_KILL = frozenset({"elastic.closing"}), frozenset({"elastic.forced-kill"})
+#: For each attempt the worker that this agent saw first.
+FAILED = frozenset({"elastic.failed", "elastic.closed-worker"})
 #: A block of an agent's failure table, and the error.json of a worker.
 FAILURE, ERROR_FILE = "elastic.failure", "elastic.error-file"
 DETAIL_MISMATCH = frozenset({"torch.mismatch"})
@@ -48,6 +52,10 @@ LAUNCH_ON_NODE = frozenset({"slurm.launch-failed"})
 END_OF_RUN = frozenset({"slurm.cancelled"})
 #: What task_prolog wrote of one task.
 TASK = "slurm.task"
+#: A flight recorder dump: counters and last collectives of one group.
+RECORDED = "flight-recorder.status"
+#: The C++ runtime's word on a process that went through exit() while threads of its ran: how it left, not why.
+EXITED_WITH_THREADS = frozenset({"framework.exited-with-threads"})
 #: srun begins to end all tasks of a step; a task killed after that is no lead.
 STEP_ENDING = frozenset({"slurm.ending", "slurm.task-exit", "slurm.task-oom", "slurm.cancelled"})
 #: The printing node's own adapter failed: no peer can bring that about.
@@ -71,6 +79,16 @@ def is_wait(fact: Fact) -> bool:
 def tells_only_an_exit(fact: Fact) -> bool:
     """An agent's or srun's word about an exit status: that someone failed, not why, and not that it was first."""
     return fact.producer in ("elastic", "slurm") and fact.kind != ERROR_FILE
+
+
+def hides_context(fact: Fact) -> bool:
+    """An exception that was raised ``from None``: what it was raised for is not printed."""
+    return number(fact.data, "from_none") == 1
+
+
+def wraps_anything(fact: Fact) -> bool:
+    """An exception of a type that programs raise for whatever went wrong below."""
+    return fact.data.get("type") in ("RuntimeError", "Exception")
 
 
 def is_told(fact: Fact) -> bool:

@@ -1,0 +1,114 @@
+"""What tables of torchrun's agents prove: exit 0 by absence, the first of several attempts, local ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nccl_slurm.attribute.agents import Agents
+from nccl_slurm.attribute.blame import attribute
+from nccl_slurm.model import Fact, Rank, Verdict
+from tests.attribute.scenarios import agent_saw, closing, evidence, exception, fact, gloo_timeout, peer_closed
+
+
+def listed(rank: int, local: int, host: str = "n1", code: int = -15, file: str = "job.out") -> Fact:
+    """A row of a table."""
+    data = {"rank": rank, "local_rank": local, "exitcode": code, "pid": 100 + rank, "root": 0}
+    text = f"rank      : {rank} (local_rank: {local})"
+    return fact("elastic.failure", text, file=file, line=400 + rank, rank=rank, host=host, data=data)
+
+
+def row(rank: int, local: int, code: int | None = None) -> Rank:
+    return Rank(rank, host="n1", local_rank=local, exit=code)
+
+
+def named(verdict: Verdict) -> list[int | None]:
+    return [culprit.rank for culprit in verdict.culprits]
+
+
+@pytest.mark.parametrize(
+    ("tables", "world", "finished"),
+    [
+        ([(0, 0, "n1"), (2, 2, "n1")], 3, {1}),
+        ([(0, 0, "n1"), (1, 1, "n1"), (2, 0, "n2")], 4, {3}),
+        ([(0, 0, "n1"), (1, 1, "n1")], 2, set()),
+        ([(0, 0, "n1"), (1, 1, "n1")], 4, set()),  # the table of the other node is not there
+        ([(0, 0, "n1"), (1, 1, "n1")], 3, set()),  # rank 2 may be of another node
+        ([(0, 0, "n1"), (2, 2, "n1")], None, set()),
+        ([(0, 0, "n1"), (5, 2, "n1")], 6, set()),  # contradicts itself
+        ([(1, 0, "n1"), (2, 1, "n1")], 3, set()),  # nodes of unlike size
+    ],
+)
+def test_a_table_lacks_those_that_had_finished(
+    tables: list[tuple[int, int, str]], world: int | None, finished: set[int]
+) -> None:
+    facts = [listed(*one) for one in tables]
+    agents = Agents(facts, {}, world)
+    assert agents.finished == finished
+    assert {agents.host(rank) for rank in finished} == {tables[-1][2] for _ in finished}
+
+
+def test_the_table_of_a_later_attempt_tells_nothing_of_who_had_finished() -> None:
+    facts = [agent_saw(1, 0), replace(agent_saw(1, 2), data={"exitcode": 1, "local_rank": 2, "pid": 8}), listed(0, 0)]
+    facts.append(listed(2, 2))
+    assert Agents(facts, {}, 3).finished == frozenset()
+
+
+def attempts(host: str = "n1") -> list[Fact]:
+    """SIGKILL on local rank 1; after the restart local rank 0 fails to connect."""
+    second = replace(agent_saw(1, 0), line=350, data={"exitcode": 1, "local_rank": 0, "pid": 9})
+    return [agent_saw(-9, 1), second, listed(0, 0, host, 1), listed(1, 1, host), listed(2, 2, host)]
+
+
+def test_the_first_attempt_counts() -> None:
+    assert Agents(attempts(), {}, 3).first_exits == {1: -9}
+    verdict = attribute(evidence([peer_closed(0), peer_closed(2), *attempts()], world=3, job=None))
+    assert (verdict.failure_class, named(verdict)) == ("process-signal", [1])
+
+
+@pytest.mark.parametrize("world", [None, 6])
+def test_attempts_of_several_agents_are_not_put_together(world: int | None) -> None:
+    assert Agents(attempts(), {}, world).first_exits is None
+
+
+@pytest.mark.parametrize(
+    ("role", "world", "file", "rank"),
+    [
+        ("cause", 2, "other.log", 1),
+        ("cause", None, "job.out", None),
+        ("consequence", None, "job.out", 1),
+        ("consequence", None, "other.log", None),
+        ("consequence", 4, "job.out", None),
+    ],
+)
+def test_a_local_rank_is_a_rank_where_there_is_one_agent(
+    role: str, world: int | None, file: str, rank: int | None
+) -> None:
+    word = fact("python.exception", "KeyError: 'x'", role, file=file, data={"local_rank": 1})
+    assert Agents([listed(0, 0), listed(1, 1)], {}, world).placed(word).rank == rank
+
+
+@pytest.mark.parametrize(
+    ("more", "world", "culprits"),
+    [
+        ([], 3, [1]),
+        ([], None, []),
+        ([gloo_timeout(0)], 3, [1]),  # then it is silence among those that waited
+        ([exception(2)], 3, []),
+        ([exception(1)], 3, []),
+    ],
+    ids=["left", "world-unknown", "timeout", "other-cause", "own-cause"],
+)
+def test_who_finished_while_others_went_on_is_the_one_they_lost(
+    more: list[Fact], world: int | None, culprits: list[int]
+) -> None:
+    facts = [peer_closed(0), peer_closed(2), *more, listed(0, 0, code=1), listed(2, 2)]
+    verdict = attribute(evidence(facts, [row(0, 0, 1), row(2, 2, -15)], world=world, job=None))
+    found = named(verdict) if verdict.failure_class == "collective-missing-rank" else []
+    assert found == culprits
+
+
+def test_one_witness_is_not_enough_for_a_rank_that_left() -> None:
+    facts = [peer_closed(0), listed(0, 0, code=1), listed(2, 2), closing(102)]
+    assert not named(attribute(evidence(facts, [row(0, 0, 1), row(2, 2, -15)], world=3, job=None)))
