@@ -154,12 +154,12 @@ def _excludes_others(scene: Scene, first: Death, everyone: Sequence[Death]) -> b
 def _may_be_a_reaction(scene: Scene, first: Death) -> bool:
     """What a program made of a wait looks like a failure of its own where the words of the wait are lost.
 
-    ``raise … from None`` hides them. A type that wraps anything tells no more where there is only one other rank, and
-    that one never said that it lost a peer; of several others at least one would have waited, and told. SIGABRT says
-    that somebody gave up, the C++ runtime too in a process that leaves while its threads run.
+    ``raise … from None`` hides them. A type that wraps anything tells no more where no other rank says that it lost
+    this one: an agent may have ended them all before they told that they waited too. SIGABRT says that somebody gave
+    up, the C++ runtime too in a process that leaves while its threads run.
     """
     others = scene.expected - {first.rank}
-    alone = len(others) == 1 and not any(scene.spoke(rank) for rank in others)
+    alone = not any(scene.spoke(rank) for rank in others)
     if first.failure_class == "process-signal":
         return scene.exits.get(first.rank) == -6 and not any(rank in scene.lost for rank in others)
     words = [fact for fact in first.facts if not reading.tells_only_an_exit(fact)]

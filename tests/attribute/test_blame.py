@@ -635,10 +635,11 @@ PLAIN = {"type": "ValueError", "message": "no learning rate"}
         (HIDING, 4, True, []),
         (WRAPPING, 2, False, []),
         (WRAPPING, 2, True, [(0, "n1")]),
-        (WRAPPING, 4, False, [(0, "n1")]),
+        (WRAPPING, 4, False, []),
+        (WRAPPING, 4, True, [(0, "n1")]),
         (PLAIN, 2, False, [(0, "n1")]),
     ],
-    ids=["hides-2", "hides-4", "hides-lost", "wraps-2", "wraps-2-lost", "wraps-4", "plain-2"],
+    ids=["hides-2", "hides-4", "hides-lost", "wraps-2", "wraps-2-lost", "wraps-4", "wraps-4-lost", "plain-2"],
 )
 def test_an_exception_that_may_hide_a_wait_proves_nobody(
     data: dict[str, str | int], world: int, lost: bool, named: list[tuple[int, str]]
