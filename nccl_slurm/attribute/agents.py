@@ -17,6 +17,10 @@ from nccl_slurm.model import Fact, Rank
 
 __all__ = ["Agents"]
 
+_OF_NO_ATTEMPT = reading.MACHINE_PRODUCERS | {"slurm"}
+#: An agent prints its line a moment after the failure that it tells.
+_STAMP_S = 1.0
+
 
 class Agents:
     """``world``: number of ranks, None where it is not known."""
@@ -43,6 +47,19 @@ class Agents:
             return frozenset()
         told = {rank for offset in self._offsets for rank in range(offset, offset + self._per_node)}
         return frozenset(rank for rank in told - self._listed if rank < self._world)
+
+    def is_later(self, fact: Fact) -> bool:
+        """Of a later attempt than the first, where `first_exits` tells that one: by its folder, by its line in the
+        agent's own output, by the newest entry of a dump. What machines and Slurm tell is of no attempt."""
+        if self.first_exits is None or fact.producer in _OF_NO_ATTEMPT:
+            return False
+        first, attempt = self._failed[0], reading.number(fact.data, "attempt")
+        if attempt is not None:
+            return attempt > 0
+        if fact.producer == "flight-recorder":
+            until = fact.data.get("until")
+            return not isinstance(until, float) or first.time is None or until > first.time + _STAMP_S
+        return fact.file == first.file and (fact.line or 0) > (first.line or 0)
 
     def host(self, rank: int) -> str | None:
         """Node of a rank that had finished: no row of the table tells it."""

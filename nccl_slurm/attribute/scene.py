@@ -42,6 +42,16 @@ class Scene:
             self.facts = tuple(_by_its_task(fact) for fact in evidence.facts)
         self.agents = Agents(self.facts, self.table, self.world)
         self.facts = tuple(self.agents.placed(fact) for fact in self.facts)
+        self._leave_later_attempts()
+
+    def _leave_later_attempts(self) -> None:
+        """What failed first counts: ranks that waited in the first attempt and in the second waited for two things."""
+        later = [fact for fact in self.facts if self.agents.is_later(fact)]
+        if not later:
+            return
+        gone, dumped = {id(fact) for fact in later}, {fact.rank for fact in later if fact.kind == reading.RECORDED}
+        self.facts = tuple(fact for fact in self.facts if id(fact) not in gone)
+        self.table = {rank: replace(row, progress={}) if rank in dumped else row for rank, row in self.table.items()}
 
     # --- who there is
 

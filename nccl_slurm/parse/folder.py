@@ -397,7 +397,7 @@ class _Reading:
                 table.see(rank, source.name, None)
                 table.progress(rank, {group.name: group.counters for group in dump.groups})
             for group in dump.groups:
-                facts.extend(_group_facts(source, group, rank, source.host or table.host(rank)))
+                facts.extend(_group_facts(source, group, rank, source.host or table.host(rank), dump.until))
         return facts
 
 
@@ -424,8 +424,12 @@ def _owner(fact: Fact, pid: int | None) -> Hashable:
     return (fact.host, pid) if fact.host is not None and pid is not None else fact.file
 
 
-def _group_facts(source: Source, group: flight_recorder.Group, rank: int | None, host: str | None) -> list[Fact]:
+def _group_facts(
+    source: Source, group: flight_recorder.Group, rank: int | None, host: str | None, until: float | None
+) -> list[Fact]:
     base: dict[str, Any] = {"pg": group.name, "pg_name": group.description}
+    if until is not None:
+        base["until"] = until
     said = ", ".join(f"{key} {value}" for key, value in group.counters.items())
     status = Fact(
         kind="flight-recorder.status",

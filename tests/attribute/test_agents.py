@@ -9,7 +9,7 @@ import pytest
 from nccl_slurm.attribute.agents import Agents
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.model import Fact, Rank, Verdict
-from tests.attribute.scenarios import agent_saw, closing, evidence, exception, fact, gloo_timeout, peer_closed
+from tests.attribute.scenarios import HANG, agent_saw, closing, evidence, exception, fact, gloo_timeout, peer_closed
 
 
 def listed(rank: int, local: int, host: str = "n1", code: int = -15, file: str = "job.out") -> Fact:
@@ -65,6 +65,45 @@ def test_the_first_attempt_counts() -> None:
     assert Agents(attempts(), {}, 3).first_exits == {1: -9}
     verdict = attribute(evidence([peer_closed(0), peer_closed(2), *attempts()], world=3, job=None))
     assert (verdict.failure_class, named(verdict)) == ("process-signal", [1])
+
+
+def later(word: Fact, line: int) -> Fact:
+    return replace(word, file="job.out", line=line)
+
+
+def test_what_is_told_in_a_later_attempt_does_not_count() -> None:
+    """Rank 1 hangs in the first attempt, rank 0 in the second: both times the others wait."""
+    first = [later(gloo_timeout(rank), 100 + rank) for rank in (0, 2)] + [
+        later(closing(50), 200),
+        later(closing(51), 201),
+    ]
+    ended = replace(agent_saw(1, 0), file="job.out", line=290)
+    second = [later(gloo_timeout(rank), 300 + rank) for rank in (1, 2)]
+    again = replace(agent_saw(1, 2), file="job.out", line=350, data={"exitcode": 1, "local_rank": 2, "pid": 9})
+    rows = [listed(0, 0), listed(1, 1), listed(2, 2, code=1)]
+    verdict = attribute(evidence([*first, ended, *second, again, *rows], world=3, job=None))
+    assert (verdict.failure_class, named(verdict)) == ("collective-missing-rank", [1])
+
+
+@pytest.mark.parametrize(
+    ("word", "is_later"),
+    [
+        (fact("gloo.timeout", "x", file="logs/attempt_1/0/stderr.log", data={"attempt": 1}), True),
+        (fact("gloo.timeout", "x", file="logs/attempt_0/0/stderr.log", line=900, data={"attempt": 0}), False),
+        (fact("gloo.timeout", "x", file="slurm-42.out", line=291), True),
+        (fact("gloo.timeout", "x", file="slurm-42.out", line=289), False),
+        (fact("slurm.cancelled", "x", file="slurm-42.out", line=900), False),
+        (fact("kernel.xid", "x", file="slurm-42.out", line=900), False),
+        (fact("flight-recorder.status", "x", data={"until": HANG + 90.0}), True),
+        (fact("flight-recorder.status", "x", data={"until": HANG - 9.0}), False),
+        (fact("flight-recorder.status", "x"), True),
+    ],
+    ids=["folder", "first-folder", "line", "first-line", "slurm", "kernel", "dump", "first-dump", "dump-undated"],
+)
+def test_attempts_are_told_by_folder_line_and_time(word: Fact, is_later: bool) -> None:
+    ends = [replace(one, time=HANG, uncertainty_s=0.001) if one.kind == "elastic.failed" else one for one in attempts()]
+    assert Agents(ends, {}, 3).is_later(word) == is_later
+    assert not Agents(ends, {}, None).is_later(word)
 
 
 @pytest.mark.parametrize("world", [None, 6])
