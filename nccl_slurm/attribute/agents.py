@@ -42,8 +42,12 @@ class Agents:
 
     @cached_property
     def finished(self) -> frozenset[int]:
-        """Ranks that had ended with exit 0 when their agent printed its table, which lacks them."""
-        if self._world is None or self._restarted or any(offset % self._per_node for offset in self._offsets):
+        """Ranks that had ended with exit 0 when their agent printed its table, which lacks them.
+
+        A worker in uninterruptible sleep outlives SIGKILL and is not listed either: then nothing is concluded.
+        """
+        even = not any(offset % self._per_node for offset in self._offsets)
+        if self._world is None or self._restarted or self._outlived or not even:
             return frozenset()
         told = {rank for offset in self._offsets for rank in range(offset, offset + self._per_node)}
         return frozenset(rank for rank in told - self._listed if rank < self._world)
@@ -118,6 +122,13 @@ class Agents:
         """The agents' words on the first failure of each attempt, in the order of their lines."""
         failed = {(fact.file, reading.number(fact.data, "pid")): fact for fact in self._facts if _is_failed(fact)}
         return sorted(failed.values(), key=lambda fact: fact.line or 0)
+
+    @cached_property
+    def _outlived(self) -> bool:
+        """Some worker that an agent sent SIGKILL is in no table."""
+        listed = {reading.number(fact.data, "pid") for table in self._tables.values() for fact in table}
+        kills = (fact for fact in self._facts if reading.is_agent_kill(fact, forced=True))
+        return any(reading.number(fact.data, "pid") not in listed for fact in kills)
 
     @cached_property
     def _restarted(self) -> bool:

@@ -9,7 +9,17 @@ import pytest
 from nccl_slurm.attribute.agents import Agents
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.model import Fact, Rank, Verdict
-from tests.attribute.scenarios import HANG, agent_saw, closing, evidence, exception, fact, gloo_timeout, peer_closed
+from tests.attribute.scenarios import (
+    HANG,
+    agent_saw,
+    closing,
+    evidence,
+    exception,
+    fact,
+    forced,
+    gloo_timeout,
+    peer_closed,
+)
 
 
 def listed(rank: int, local: int, host: str = "n1", code: int = -15, file: str = "job.out") -> Fact:
@@ -47,6 +57,11 @@ def test_a_table_lacks_those_that_had_finished(
     agents = Agents(facts, {}, world)
     assert agents.finished == finished
     assert {agents.host(rank) for rank in finished} == {tables[-1][2] for _ in finished}
+
+
+@pytest.mark.parametrize(("pid", "finished"), [(102, {1}), (101, set())])
+def test_a_worker_that_outlived_sigkill_had_not_finished(pid: int, finished: set[int]) -> None:
+    assert Agents([forced(pid), listed(0, 0), listed(2, 2, code=-9)], {}, 3).finished == finished
 
 
 def test_the_table_of_a_later_attempt_tells_nothing_of_who_had_finished() -> None:
