@@ -690,8 +690,11 @@ GATHER, UNEVEN = "nccl:all_gather [[64]]", "nccl:all_gather [[48]]"
         ((REDUCE, UNEVEN), (REDUCE, GATHER), []),
         ((OTHER, OTHER), (REDUCE, REDUCE), []),  # a dump of something else: they agree in nothing
         ((REDUCE,), (REDUCE, REDUCE), []),
+        ((REDUCE, "nccl:all_reduce [[8, 8]]"), (REDUCE, REDUCE), []),
+        ((REDUCE, "nccl:send 2->3 [[64]]"), (REDUCE, REDUCE), []),
+        ((OTHER, *[REDUCE] * 31), (REDUCE, *[REDUCE] * 31), []),  # the list may be cut inside a coalesced call
     ],
-    ids=["operation", "size", "earlier", "uneven", "strange", "behind"],
+    ids=["operation", "size", "earlier", "uneven", "strange", "behind", "shape", "message", "cut"],
 )
 def test_dumps_tell_who_issued_another_operation(odd: tuple[str, ...], rest: tuple[str, ...], named: list[int]) -> None:
     facts = [recorded(rank, *(odd if rank == 2 else rest)) for rank in range(4)]
