@@ -7,6 +7,8 @@ consecutive ranks, and every node has as many of them.
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +19,7 @@ from nccl_slurm.model import Fact, Rank
 
 __all__ = ["Agents"]
 
+_HEADER = re.compile(r"\b[EWI]\d{4} \d\d:\d\d:\d\d\.\d{1,9} (\d{1,10}) ")
 _OF_NO_ATTEMPT = reading.MACHINE_PRODUCERS | {"slurm"}
 #: An agent prints its line a moment after the failure that it tells.
 _STAMP_S = 1.0
@@ -27,6 +30,14 @@ class Agents:
 
     def __init__(self, facts: Sequence[Fact], rows: Mapping[int, Rank], world: int | None) -> None:
         self._facts, self._rows, self._world = facts, rows, world
+
+    def dated(self, fact: Fact) -> Fact:
+        """With the attempt that it is of, where only its line among those of the one agent that prints there tells:
+        each attempt ends with ``failed``, and the table after the last one is of that one."""
+        ends = self._ends.get(fact.file, ())
+        if len(ends) < 2 or fact.line is None or "attempt" in fact.data or fact.producer in _OF_NO_ATTEMPT:
+            return fact
+        return replace(fact, data={**fact.data, "attempt": min(bisect_left(ends, fact.line), len(ends) - 1)})
 
     def placed(self, fact: Fact) -> Fact:
         """With the rank behind a local rank, where the job had one agent and so both are the same.
@@ -131,6 +142,21 @@ class Agents:
         return any(reading.number(fact.data, "pid") not in listed for fact in kills)
 
     @cached_property
+    def _ends(self) -> dict[str | None, list[int]]:
+        """File of one agent → lines at which an attempt ended. Agents of two containers may have one pid."""
+        ends: dict[str | None, list[int]] = defaultdict(list)
+        pids: dict[str | None, set[str]] = defaultdict(set)
+        for fact in self._failed:
+            ends[fact.file].append(fact.line or 0)
+            pids[fact.file].add(_agent(fact))
+        hosts: dict[str | None, set[str]] = defaultdict(set)
+        for host, table in self._tables.items():
+            for fact in table:
+                hosts[fact.file].add(host)
+        alone = (file for file in ends if len(pids[file]) == 1 and "" not in pids[file] and len(hosts[file]) < 2)
+        return {file: ends[file] for file in alone}
+
+    @cached_property
     def _restarted(self) -> bool:
         attempts = (reading.number(fact.data, "attempt") for fact in self._facts)
         return len(self._failed) > max(1, len(self._tables)) or any(attempt for attempt in attempts)
@@ -140,6 +166,12 @@ def _offset(fact: Fact) -> int:
     """-1 where the row does not tell it."""
     local = reading.number(fact.data, "local_rank")
     return -1 if local is None or fact.rank is None else fact.rank - local
+
+
+def _agent(fact: Fact) -> str:
+    """Pid of the agent that printed a line (torch 2.x); empty where it tells none."""
+    match = _HEADER.search(fact.text)
+    return match.group(1) if match else ""
 
 
 def _is_failed(fact: Fact) -> bool:

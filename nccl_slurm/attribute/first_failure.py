@@ -238,13 +238,18 @@ def _comes_before(cause: Fact, loss: Fact) -> bool:
 
 
 def _is_later_attempt(fact: Fact, cause: Fact) -> bool:
-    return _attempt(fact)[0] == _attempt(cause)[0] and _attempt(fact)[1] > _attempt(cause)[1]
+    """Of one rank: its agent's folder and its agent's output count attempts alike, two folders do not."""
+    (one, number), (other, of_cause) = _attempt(fact), _attempt(cause)
+    in_folders = bool(_ATTEMPT.search(fact.file or "") and _ATTEMPT.search(cause.file or ""))
+    return number > of_cause and (one == other or not in_folders)
 
 
 def _attempt(fact: Fact) -> tuple[str, int]:
-    """(folder of the agent, its restart number), from the file's place; ``attempt_0`` where it tells none."""
+    """(folder of the agent, or its output; its restart number): from the file's place, else as the line was dated."""
     match = _ATTEMPT.search(fact.file or "")
-    return (match.group(1), int(match.group(2))) if match else ("", 0)
+    if match:
+        return match.group(1), int(match.group(2))
+    return fact.file or "", reading.number(fact.data, "attempt") or 0
 
 
 def _by_word(rank: int, causes: Sequence[Fact]) -> Death:

@@ -41,7 +41,7 @@ class Scene:
         if self.tasks_are_ranks:
             self.facts = tuple(_by_its_task(fact) for fact in evidence.facts)
         self.agents = Agents(self.facts, self.table, self.world)
-        self.facts = tuple(self.agents.placed(fact) for fact in self.facts)
+        self.facts = tuple(self.agents.dated(self.agents.placed(fact)) for fact in self.facts)
         self._leave_later_attempts()
 
     def _leave_later_attempts(self) -> None:

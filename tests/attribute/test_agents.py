@@ -82,6 +82,43 @@ def test_the_first_attempt_counts() -> None:
     assert (verdict.failure_class, named(verdict)) == ("process-signal", [1])
 
 
+def ended(line: int, pid: int, agent: str = "1033", file: str = "job.out") -> Fact:
+    """An agent's last word on an attempt."""
+    said = f"failed (exitcode: 1) local_rank: 0 (pid: {pid})"
+    text = f"E1130 06:39:30.404000 {agent} torch/distributed/elastic/x.py:1] {said}"
+    data = {"exitcode": 1, "local_rank": 0, "pid": pid}
+    return fact("elastic.failed", text, "cause", file=file, line=line, data=data)
+
+
+@pytest.mark.parametrize(
+    ("ends", "attempts"),
+    [
+        ([ended(50, 1), ended(98, 2)], [0, 0, 1, 1]),
+        ([ended(50, 1)], [None] * 4),
+        ([ended(50, 1), ended(60, 2, agent="2044")], [None] * 4),  # two agents print here
+        ([ended(50, 1, agent=""), ended(98, 2, agent="")], [None] * 4),
+        ([ended(50, 1), ended(98, 2, file="other.out")], [None] * 4),
+        ([ended(50, 1), ended(98, 2), listed(0, 0, "n1"), listed(2, 0, "n2")], [None] * 4),
+    ],
+    ids=["two", "one", "two-agents", "pid-untold", "two-files", "two-hosts"],
+)
+def test_lines_of_one_agent_are_of_the_attempt_that_ends_next(ends: list[Fact], attempts: list[int | None]) -> None:
+    words = [replace(peer_closed(0), file="job.out", line=line) for line in (10, 49, 97, 120)]
+    agents = Agents([*words, *ends], {}, 4)
+    assert [agents.dated(word).data.get("attempt") for word in words] == attempts
+
+
+def test_of_two_nodes_too_the_first_attempt_counts() -> None:
+    """Rank 1 raises and rank 0 loses it, after the restart the other way round; ranks 2 and 3 lose somebody twice."""
+    first = [later(exception(1), 30), later(peer_closed(0), 48), ended(50, 1)]
+    second = [later(exception(0), 78), later(peer_closed(1), 96), ended(98, 2)]
+    others = [
+        replace(peer_closed(rank), file="n2.out", line=line) for rank, line in ((2, 30), (3, 48), (3, 77), (2, 95))
+    ]
+    verdict = attribute(evidence([*first, *second, *others], world=4, job=None))
+    assert (verdict.failure_class, named(verdict)) == ("rank-exception", [1])
+
+
 def later(word: Fact, line: int) -> Fact:
     return replace(word, file="job.out", line=line)
 
