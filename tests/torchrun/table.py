@@ -32,6 +32,7 @@ _SIZE = "who received what is told, not who is wrong"
 _HIDDEN = "no line tells of a time-out"
 _ALIKE = "all fail alike"
 _FIRST = "the first attempt tells"
+_COUNTED = "agents count attempts apart"
 _NOBODY = "nobody is at fault that is seen"
 _OUTSIDE = "ended from outside"
 
@@ -71,6 +72,8 @@ HANGS = (
              accept=(*_OPEN, _STORE), actions=(*_LOOK, "fix-config"), habit="store"),
     Scenario("hang, and another one after the restart", "sleep", (1, 2), _MISSING, _FIRST, (1,), True, restarts=1,
              fresh_store=True, in_turn=True),
+    Scenario("hangs in two attempts, 2 nodes", "sleep", (1, 0), _MISSING, _COUNTED, (1,), accept=_OPEN, actions=_LOOK,
+             nodes=2, per_node=2, restarts=1, fresh_store=True, in_turn=True, fixed=True),
     Scenario("data end early on one rank", "end_of_data", (1,), _MISSING, _LEFT, (1,), True),
     Scenario("exit 0 early", "leave", (2,), _MISSING, _LEFT, (2,), True, output="files"),
     Scenario("exit 0 early, 2 nodes", "leave", (3,), _MISSING, _LEFT, (3,), True, nodes=2, per_node=2),
@@ -120,6 +123,10 @@ DEATHS = (
     Scenario("restart that recovers", "error", (2,), _RAISED, _ALONE, (2,), True, accept=("benign",), restarts=1,
              fresh_store=True, only_attempt=0, ends_well=True),
     Scenario("restarts that fail, @record", "error", (2,), _RAISED, _FIRST, (2,), True, restarts=1, record=True),
+    Scenario("exceptions in two attempts, 2 nodes", "error", (1, 0), _RAISED, "error.json has times", (1,), True,
+             nodes=2, per_node=2, restarts=1, fresh_store=True, in_turn=True, fixed=True, record=True),
+    Scenario("exceptions in two attempts, untimed, 2 nodes", "error", (1, 0), _RAISED, _COUNTED, (1,), nodes=2,
+             per_node=2, restarts=1, fresh_store=True, in_turn=True, fixed=True, merged=True, output="console"),
     Scenario("SIGKILL, then restarts that can't connect", "killed", (1,), _SIGNALLED, _FIRST, (1,), True,
              accept=("host-oom",), actions=_SIGNAL, restarts=1, only_attempt=0, start_wait=12.0),
     Scenario("DDP, a branch without gradient", "skip_branch", (1,), _RAISED, _ALONE, (1,), True, accept=(_MISMATCH,),
