@@ -155,15 +155,19 @@ def _may_be_a_reaction(scene: Scene, first: Death) -> bool:
     """What a program made of a wait looks like a failure of its own where the words of the wait are lost.
 
     ``raise … from None`` hides them. A type that wraps anything tells no more where no other rank says that it lost
-    this one: an agent may have ended them all before they told that they waited too. SIGABRT says that somebody gave
-    up, the C++ runtime too in a process that leaves while its threads run.
+    this one: an agent may have ended them all before they told that they waited too, or that they failed alike.
+    SIGABRT says that somebody gave up, the C++ runtime too in a process that leaves while its threads run.
     """
     others = scene.expected - {first.rank}
     alone = not any(scene.spoke(rank) for rank in others)
     if first.failure_class == "process-signal":
         return scene.exits.get(first.rank) == -6 and not any(rank in scene.lost for rank in others)
-    words = [fact for fact in first.facts if not reading.tells_only_an_exit(fact)]
-    return any(reading.hides_context(fact) or (alone and reading.wraps_anything(fact)) for fact in words)
+    words = [fact for fact in first.facts if not reading.tells_only_an_exit(fact)] or _nameless_words(scene)
+    return any(reading.hides_context(fact) or (alone and _may_be_of_all(fact)) for fact in words)
+
+
+def _may_be_of_all(fact: Fact) -> bool:
+    return reading.wraps_anything(fact) or reading.meets_all(fact)
 
 
 def _left_on_purpose(scene: Scene, first: Death) -> bool:
@@ -178,8 +182,13 @@ def _someone_said_why(scene: Scene) -> bool:
     """
     if scene.reacted:
         return False
+    return bool(_nameless_words(scene))
+
+
+def _nameless_words(scene: Scene) -> list[Fact]:
+    """Causes of one rank whose rank is not told."""
     words = (f for f in scene.facts if f.role == "cause" and f.rank is None and f.hint in CLASSES_OF_A_RANK)
-    return any(not reading.tells_only_an_exit(f) for f in words)
+    return [fact for fact in words if not reading.tells_only_an_exit(fact)]
 
 
 def _is_explained(scene: Scene, rank: int) -> bool:

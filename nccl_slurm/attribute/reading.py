@@ -15,6 +15,7 @@ __all__ = [
     "is_told",
     "is_wait",
     "kind_of",
+    "meets_all",
     "missing_in_store",
     "number",
     "numbers",
@@ -89,6 +90,11 @@ def hides_context(fact: Fact) -> bool:
 def wraps_anything(fact: Fact) -> bool:
     """An exception of a type that programs raise for whatever went wrong below."""
     return fact.data.get("type") in ("RuntimeError", "Exception")
+
+
+def meets_all(fact: Fact) -> bool:
+    """An exception that every rank meets that runs the same program: what can't be imported or compiled."""
+    return fact.data.get("type") in ("ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError")
 
 
 def is_told(fact: Fact) -> bool:

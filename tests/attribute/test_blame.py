@@ -624,6 +624,7 @@ def test_time_grows_with_the_evidence_alone(facts: list[Fact]) -> None:
 
 HIDING = {"type": "RuntimeError", "message": "step 3 failed", "from_none": 1}
 WRAPPING = {"type": "RuntimeError", "message": "step 3 failed"}
+IMPORT = {"type": "ModuleNotFoundError", "message": "No module named 'x'"}
 PLAIN = {"type": "ValueError", "message": "no learning rate"}
 
 
@@ -638,8 +639,21 @@ PLAIN = {"type": "ValueError", "message": "no learning rate"}
         (WRAPPING, 4, False, []),
         (WRAPPING, 4, True, [(0, "n1")]),
         (PLAIN, 2, False, [(0, "n1")]),
+        (IMPORT, 4, False, []),
+        (IMPORT, 4, True, [(0, "n1")]),
     ],
-    ids=["hides-2", "hides-4", "hides-lost", "wraps-2", "wraps-2-lost", "wraps-4", "wraps-4-lost", "plain-2"],
+    ids=[
+        "hides-2",
+        "hides-4",
+        "hides-lost",
+        "wraps-2",
+        "wraps-2-lost",
+        "wraps-4",
+        "wraps-4-lost",
+        "plain-2",
+        "import",
+        "import-lost",
+    ],
 )
 def test_an_exception_that_may_hide_a_wait_proves_nobody(
     data: dict[str, str | int], world: int, lost: bool, named: list[tuple[int, str]]
@@ -734,4 +748,12 @@ def test_a_rank_that_never_came_to_the_store(world: int | None, lived: bool, nam
     ]
     rows = table(3, exits={0: 1, 1: 1, **({2: -15} if lived else {})})
     verdict = attribute(evidence(waits, rows if lived or world else rows[:2], world=world, job=None))
+    assert [rank for rank, _ in culprits(verdict)] == named
+
+
+@pytest.mark.parametrize(("word", "named"), [("KeyError: 'hidden_size'", [1]), ("ModuleNotFoundError: no x", [])])
+def test_a_nameless_exception_that_all_would_meet_proves_nobody(word: str, named: list[int]) -> None:
+    told = exception(None, word, data={"type": word.split(":")[0]})
+    facts = [told, agent_saw(1, 1, rank=1), closing(30), closing(32)]
+    verdict = attribute(evidence(facts, table(3, exits={0: -15, 1: 1, 2: -15}), world=3))
     assert [rank for rank, _ in culprits(verdict)] == named
