@@ -158,7 +158,27 @@ def _excludes_others(scene: Scene, first: Death, everyone: Sequence[Death]) -> b
         return True
     elif not explained:
         explained = _but_for_few(scene, first, [rank for rank in others if rank not in later])
-    return explained and bool(others) and not endings.may_be_caused_by_end(scene, first.facts)
+    proven = explained and bool(others) and not _may_be_a_reaction(scene, first)
+    return proven and not endings.may_be_caused_by_end(scene, first.facts)
+
+
+def _may_be_a_reaction(scene: Scene, first: Death) -> bool:
+    """What a program made of a wait looks like a failure of its own where the words of the wait are lost.
+
+    ``raise … from None`` hides them. A type that wraps anything tells no more where no other rank says that it lost
+    this one: an agent may have ended them all before they told that they waited too, or that they failed alike.
+    SIGABRT says that somebody gave up, the C++ runtime too in a process that leaves while its threads run.
+    """
+    others = scene.expected - {first.rank}
+    alone = not any(scene.spoke(rank) for rank in others)
+    if first.failure_class == "process-signal":
+        return scene.exits.get(first.rank) == -6 and not any(rank in scene.lost for rank in others)
+    words = [fact for fact in first.facts if not reading.tells_only_an_exit(fact)] or _nameless_words(scene)
+    return any(reading.hides_context(fact) or (alone and _may_be_of_all(fact)) for fact in words)
+
+
+def _may_be_of_all(fact: Fact) -> bool:
+    return reading.wraps_anything(fact) or reading.meets_all(fact)
 
 
 def _but_for_few(scene: Scene, first: Death, others: Sequence[int]) -> bool:
@@ -196,8 +216,13 @@ def _someone_said_why(scene: Scene) -> bool:
     """
     if scene.reacted:
         return False
+    return bool(_nameless_words(scene))
+
+
+def _nameless_words(scene: Scene) -> list[Fact]:
+    """Causes of one rank whose rank is not told."""
     words = (f for f in scene.facts if f.role == "cause" and f.rank is None and f.hint in CLASSES_OF_A_RANK)
-    return any(not reading.tells_only_an_exit(f) for f in words)
+    return [fact for fact in words if not reading.tells_only_an_exit(fact)]
 
 
 def _is_explained(scene: Scene, rank: int) -> bool:
@@ -274,13 +299,18 @@ def _comes_before(cause: Fact, loss: Fact) -> bool:
 
 
 def _is_later_attempt(fact: Fact, cause: Fact) -> bool:
-    return _attempt(fact)[0] == _attempt(cause)[0] and _attempt(fact)[1] > _attempt(cause)[1]
+    """Of one rank: its agent's folder and its agent's output count attempts alike, two folders do not."""
+    (one, number), (other, of_cause) = _attempt(fact), _attempt(cause)
+    in_folders = bool(_ATTEMPT.search(fact.file or "") and _ATTEMPT.search(cause.file or ""))
+    return number > of_cause and (one == other or not in_folders)
 
 
 def _attempt(fact: Fact) -> tuple[str, int]:
-    """(folder of the agent, its restart number), from the file's place; ``attempt_0`` where it tells none."""
+    """(folder of the agent, or its output; its restart number): from the file's place, else as the line was dated."""
     match = _ATTEMPT.search(fact.file or "")
-    return (match.group(1), int(match.group(2))) if match else ("", 0)
+    if match:
+        return match.group(1), int(match.group(2))
+    return fact.file or "", reading.number(fact.data, "attempt") or 0
 
 
 def _by_word(rank: int, causes: Sequence[Fact]) -> Death:
@@ -313,7 +343,8 @@ def _may_abort(scene: Scene, rank: int) -> bool:
     """SIGABRT is how watchdogs end all ranks of a hang, the culprit's too, and those of NCCL any rank that lost another
     one; and it is what follows data of a wrong size."""
     lost = scene.uses_nccl and (scene.reacted or bool(scene.stricken))
-    return lost or scene.timed_out or scene.mismatched or rank in scene.consequences
+    left = any(fact.kind in reading.EXITED_WITH_THREADS and fact.rank in (None, rank) for fact in scene.facts)
+    return lost or left or scene.timed_out or scene.mismatched or rank in scene.consequences
 
 
 def signal_name(code: int) -> str:
@@ -351,7 +382,8 @@ def _nameless(scene: Scene) -> Fact | None:
 def _exit_facts(scene: Scene, rank: int) -> list[Fact]:
     """Lines that tell this rank's exit: the agent's table, or srun's line about its task."""
     own = [fact for fact in scene.said.get(rank, ()) if reading.number(fact.data, "exitcode", "exit") is not None]
-    return own or scene.by_task.get(rank, [])
+    this = [fact for fact in own if reading.number(fact.data, "exitcode", "exit") == scene.exits.get(rank)]
+    return this or own or scene.by_task.get(rank, [])
 
 
 def _when(facts: Iterable[Fact]) -> tuple[float | None, float]:

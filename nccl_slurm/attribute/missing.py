@@ -1,4 +1,5 @@
-"""Ranks that are known by their absence: no timeout of their own while all others wait, or named missing by the others.
+"""Ranks that are known by their absence: no timeout of their own while all others wait, or named missing by the others,
+or gone with exit 0 while all others still needed them.
 
 Silence alone proves nothing: survivors are often ended by their agent before they print, a file may not have been
 captured. A silent rank is proven only where the world size is known, every other rank says that it waits, and the
@@ -12,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from nccl_slurm.attribute import reading
+from nccl_slurm.attribute import first_failure, reading
 from nccl_slurm.attribute.finding import Finding, cite, rank_list
 from nccl_slurm.attribute.first_failure import CLASSES_OF_A_RANK
 from nccl_slurm.attribute.scene import Scene
@@ -29,7 +30,7 @@ _CLASS = "collective-missing-rank"
 
 
 def find(scene: Scene) -> Finding | None:
-    rules: tuple[Callable[[Scene], Finding | None], ...] = (_analyser, _store_key, _barrier, _silent)
+    rules: tuple[Callable[[Scene], Finding | None], ...] = (_analyser, _store_key, _barrier, _silent, _left)
     return next((found for found in (rule(scene) for rule in rules) if found), None)
 
 
@@ -68,8 +69,11 @@ def _failed_otherwise(scene: Scene, rank: int) -> bool:
 
 
 def _would_be_heard(scene: Scene, rank: int) -> bool:
-    """Where each rank writes a file of its own, one that was lost looks like silence: then its own has to be there."""
-    if any(reading.told_idle(fact) for fact in scene.said.get(rank, ())):
+    """Where each rank writes a file of its own, one that was lost looks like silence: then its own has to be there.
+
+    Not of a rank that others saw end with exit 0: whoever waits in vain does not.
+    """
+    if any(reading.told_idle(fact) for fact in scene.said.get(rank, ())) or scene.exits.get(rank) == 0:
         return True
     files = {fact.file for facts in scene.waits.values() for fact in facts[:1] if fact.file is not None}
     if len(files) < len(scene.waits):
@@ -81,6 +85,29 @@ def _would_be_heard(scene: Scene, rank: int) -> bool:
 def _kind(name: str) -> str:
     """The file's own name without its numbers: ``rank_3.log`` and ``rank_4.log`` are of one kind."""
     return re.sub(r"\d+", "", name.rpartition("/")[2])
+
+
+def _left(scene: Scene) -> Finding | None:
+    """One rank had ended with exit 0, all that others say is that they lost somebody.
+
+    Whoever lost a peer first lost one that went without a word of its own, and there is no other such rank.
+    """
+    gone = sorted(rank for rank in scene.expected if scene.exits.get(rank) == 0)
+    others = scene.expected - set(gone)
+    if len(gone) != 1 or scene.world is None or scene.timed_out or scene.spoke(gone[0]):
+        return None
+    lost = [facts[0] for rank, facts in sorted(scene.lost.items()) if rank in others]
+    reacted = all(rank in scene.lost or rank in scene.ended_by_agent for rank in others)
+    if len(lost) < WITNESSES_MIN or not reacted or first_failure.deaths(scene):
+        return None
+    why = "it had finished with exit 0, and the others lost their connections to it"
+    return Finding(
+        rule="missing.left",
+        failure_class=_CLASS,
+        confidence="proven",
+        summary=f"Rank {gone[0]} finished with exit 0 while the other {len(others)} ranks went on: they lost it.",
+        facts=cite([*_last_words(scene, gone), *lost]),
+    ).naming([_absent(scene, gone[0], why, lost)], proven=True)
 
 
 def _absent(scene: Scene, rank: int, why: str, waits: Sequence[Fact]) -> Culprit:
@@ -134,7 +161,11 @@ def _analyser(scene: Scene) -> Finding | None:
 
 
 def _store_key(scene: Scene) -> Finding | None:
-    """Set-up of a process group waits for a key that the missing rank would have written: its number ends the key."""
+    """Set-up of a process group waits for a key that the missing rank would have written: its number ends the key.
+
+    The keys are asked for in the order of ranks, so that the world may be larger than what was seen: this rank is
+    missing all the same, if it is known to have lived.
+    """
     votes: dict[int, list[Fact]] = defaultdict(list)
     for fact in scene.facts:
         missing = reading.missing_in_store(fact)
@@ -145,7 +176,8 @@ def _store_key(scene: Scene) -> Finding | None:
     rank, facts = next(iter(votes.items()))
     witnesses = {fact.rank for fact in facts if fact.rank is not None} - {rank}
     others = scene.expected - {rank}
-    proven = scene.world is not None and witnesses == others and len(witnesses) >= WITNESSES_MIN
+    lived = scene.world is not None or rank in scene.ended_by_agent
+    proven = lived and witnesses == others and len(witnesses) >= WITNESSES_MIN
     return _by_name(scene, "missing.store-key", [rank], facts, proven=proven, who="the store")
 
 

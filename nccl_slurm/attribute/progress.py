@@ -46,7 +46,7 @@ def find(scene: Scene) -> Finding | None:
         stopped = frozenset(rank for rank in stall.behind if not waits_somewhere(scene, rank))
         if stopped:
             return _finding(scene, stall, stopped)
-    return None
+    return next((found for found in (_elsewhere(scene, stall) for stall in stalls) if found), None)
 
 
 def waiting_for_others(scene: Scene) -> frozenset[int]:
@@ -98,6 +98,37 @@ def _finding(scene: Scene, stall: Stall, stopped: frozenset[int]) -> Finding:
         facts=cite(facts),
         time=min((fact.time for fact in facts if fact.time is not None), default=None),
     ).naming([scene.culprit(rank, why, cite(_own(scene, rank))) for rank in ranks], proven=proven)
+
+
+def _elsewhere(scene: Scene, stall: Stall) -> Finding | None:
+    """One rank waits in something else, all others of the job in this collective: nobody is left whom it could wait
+    for. It issued another operation, or in another order, than the rest."""
+    odd = min(stall.behind)
+    if len(stall.behind) != 1 or stall.waiting | {odd} != scene.expected or not _waits_alone(scene, odd, stall.group):
+        return None
+    why = f"waits in another operation than collective {stall.seq} of process group {stall.group}, as all others do"
+    facts = _facts(scene, stall, stall.behind)
+    proven = scene.world is not None and bool(scene.waits) and len(stall.waiting) >= WITNESSES_MIN
+    return Finding(
+        rule="progress.elsewhere",
+        failure_class="collective-mismatch",
+        confidence="proven" if proven else "likely",
+        summary=f"Rank {odd} {why}: they wait for it and it for them.",
+        facts=cite([*scene.waits.get(odd, ())[:1], *facts]),
+    ).naming([scene.culprit(odd, why, cite(_own(scene, odd)))], proven=proven)
+
+
+def _waits_alone(scene: Scene, odd: int, group: str) -> bool:
+    """It waits in another group where nobody is as far, or says so of a transport that blocks the process."""
+    own = {name: counts for name, counts in scene.table[odd].progress.items() if name != group and in_flight(counts)}
+    others = [row.progress for rank, row in scene.table.items() if rank != odd]
+    if any(
+        theirs.get(name, {}).get("enqueued", -1) > counts["completed"]
+        for name, counts in own.items()
+        for theirs in others
+    ):
+        return False
+    return bool(own) or any(fact.producer == "gloo" for fact in scene.waits.get(odd, ()))
 
 
 def _ahead(stall: Stall, facts: Sequence[Fact]) -> Finding:

@@ -9,6 +9,7 @@ from typing import Any
 from nccl_slurm.model import Fact
 
 __all__ = [
+    "hides_context",
     "is_absurd",
     "is_agent_kill",
     "is_end_of_run",
@@ -19,6 +20,7 @@ __all__ = [
     "is_told",
     "is_wait",
     "kind_of",
+    "meets_all",
     "missing_in_store",
     "number",
     "numbers",
@@ -27,6 +29,7 @@ __all__ = [
     "told_idle",
     "waited_since",
     "words",
+    "wraps_anything",
 ]
 
 #: No GPU has a twentieth of that.
@@ -46,9 +49,11 @@ P2P = frozenset({"SEND", "RECV", "COALESCED"})
 HEARTBEAT = frozenset({"torch.heartbeat", "torch.terminating-heartbeat"})
 #: torchrun's agent ends a worker because another one failed: SIGTERM, then SIGKILL.
 AGENT_TERM, AGENT_KILL = frozenset({"elastic.closing"}), frozenset({"elastic.forced-kill"})
+#: For each attempt the worker that this agent saw first.
+FAILED = frozenset({"elastic.failed", "elastic.closed-worker"})
 #: A block of an agent's failure table, and the error.json of a worker.
 FAILURE, ERROR_FILE = "elastic.failure", "elastic.error-file"
-#: A flight recorder dump tells of all groups that its rank is in.
+#: A flight recorder dump: counters and last collectives of each group that its rank is in.
 DUMPED = "flight-recorder.status"
 DETAIL_MISMATCH = frozenset({"torch.mismatch"})
 ANALYSER_MISSING = frozenset({"flight-recorder.missing-ranks"})
@@ -64,6 +69,8 @@ END_OF_RUN = frozenset({"slurm.cancelled"})
 TASK = "slurm.task"
 #: How many ranks a step of several had.
 STEP_WORLD = "slurm.step-world"
+#: The C++ runtime's word on a process that went through exit() while threads of its ran: how it left, not why.
+EXITED_WITH_THREADS = frozenset({"framework.exited-with-threads"})
 #: srun begins to end all tasks of a step; a task killed after that is no lead.
 STEP_ENDING = frozenset({"slurm.ending", "slurm.task-exit", "slurm.task-oom", "slurm.cancelled"})
 #: The printing node's own adapter failed: no peer can bring that about.
@@ -106,6 +113,21 @@ def is_p2p(fact: Fact) -> bool:
     """A send or receive between two ranks, or a batch of them: counted apart from collectives, and not alike by nature.
     torch's *last enqueued* counts both, in one number."""
     return fact.data.get("op") in P2P
+
+
+def hides_context(fact: Fact) -> bool:
+    """An exception that was raised ``from None``: what it was raised for is not printed."""
+    return number(fact.data, "from_none") == 1
+
+
+def wraps_anything(fact: Fact) -> bool:
+    """An exception of a type that programs raise for whatever went wrong below."""
+    return fact.data.get("type") in ("RuntimeError", "Exception")
+
+
+def meets_all(fact: Fact) -> bool:
+    """An exception that every rank meets that runs the same program: what can't be imported or compiled."""
+    return fact.data.get("type") in ("ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError")
 
 
 def is_told(fact: Fact) -> bool:

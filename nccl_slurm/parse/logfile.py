@@ -107,6 +107,8 @@ class _Reader:
         finding = find(prefix.text, self._rows, candidate.rows) if candidate.rows else None
         if ended is not None:
             finding = self._exception(finding, *ended)
+            if finding is not None and self._tracebacks.from_none:
+                finding = finding._replace(data={**finding.data, "from_none": 1})
         if finding is None:
             return
         self._known += 1

@@ -14,6 +14,7 @@ __all__ = ["Tracebacks"]
 _START = "Traceback (most recent call last)"
 _IN_TABLE = "traceback :"  # torchelastic's failure table quotes one, indented
 _LAST = re.compile(r"(?P<type>(?:[A-Za-z_]\w{0,80}\.){0,8}[A-Za-z_]\w{0,80})(?:: (?P<message>.*)|:)?\s*\Z", re.DOTALL)
+_HIDES = re.compile(r"\s*raise\b.{0,4000}\bfrom None\s*\Z")
 _CHAIN = ("During handling of the above", "The above exception was")
 _INTRUDERS = 50
 _STREAMS = 10_000
@@ -25,10 +26,16 @@ class Tracebacks:
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
         self._table: set[str] = set()
+        self._hides: set[str] = set()
+        #: Whether the traceback that `feed` ended last was raised ``from None``: no line tells what for.
+        self.from_none = False
 
     def covers(self, label: str, text: str) -> bool:
         """Whether ``text`` is a source line or a frame inside an open traceback: program text, not a message."""
-        return label in self._open and text.startswith(("    ", '  File "'))
+        inside = label in self._open and text.startswith(("    ", '  File "'))
+        if inside and text.strip(" ^~"):
+            (self._hides.add if _HIDES.match(text) else self._hides.discard)(label)
+        return inside
 
     def feed(self, label: str, text: str) -> tuple[str, str] | None:
         """(type, message) where ``text`` is the last line of an open traceback, else None."""
@@ -36,6 +43,7 @@ class Tracebacks:
             if len(self._open) < _STREAMS:
                 self._open[label] = 0
                 self._table.discard(label)
+                self._hides.discard(label)
                 if text.lstrip().startswith(_IN_TABLE):
                     self._table.add(label)
             return None
@@ -48,6 +56,7 @@ class Tracebacks:
             self._intruder(label)
             return None
         self._close(label)
+        self.from_none = label in self._hides
         return match.group("type"), match.group("message") or ""
 
     def _intruder(self, label: str) -> None:
