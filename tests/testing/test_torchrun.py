@@ -62,7 +62,7 @@ def read(folder: Path, rows: Rows) -> Parsed:
 def shape(fact: Fact) -> str:
     """Without what differs from run to run: times, numbers, paths, hosts, and what the program itself says."""
     text = re.sub(r"^\[default\d\]:", "", fact.text)
-    text = re.sub(r"/[\w./-]+/", "/", text)
+    text = re.sub(r"[\w.-]*/[\w./-]*(?=/)", "", text)  # torch writes paths below the current folder without it
     text = re.sub(r"/python[\d.]*", "/python", re.sub(r"\S+\.json", "F", text))
     text = re.sub(r"loss is nan.*", "M", text)
     text = re.sub(r"CollectiveFingerPrint\(.*?\)\)\)", "P", text)
