@@ -36,9 +36,14 @@ def judged(cluster: Cluster) -> Iterator[Cluster]:
     cluster.stop_daemon()
 
 
-@pytest.fixture
-def lab(judged: Cluster) -> Cluster:
+def heal(judged: Cluster) -> None:
+    """With the daemon too: tests of another file may have stopped it, whichever file comes first."""
     judged.heal()
     if not judged.alive("nccl-slurm"):
         judged.start_daemon()
+
+
+@pytest.fixture
+def lab(judged: Cluster) -> Cluster:
+    heal(judged)
     return judged

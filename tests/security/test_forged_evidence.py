@@ -11,6 +11,7 @@ import pytest
 
 from tests.cluster.harness import Cluster
 from tests.cluster.outcome import Outcome, outcome
+from tests.security.conftest import heal
 
 HARMLESS = {"none", "unknown", "fix-code", "fix-config", "investigate", "retry"}
 
@@ -68,7 +69,7 @@ def dump(rank: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def found(judged: Cluster) -> Outcome:
-    judged.heal()
+    heal(judged)
     liar = judged.home / "liar"
     liar.mkdir(exist_ok=True)
     (liar / "printed.txt").write_text(PRINTED)

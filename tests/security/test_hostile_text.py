@@ -11,6 +11,7 @@ import pytest
 from nccl_slurm.daemon.placement import place, place_live
 from tests.cluster.harness import Cluster
 from tests.cluster.outcome import outcome
+from tests.security.conftest import heal
 
 TERMINAL = "\x1b[2J\x1b]52;c;cm0gLXJm\x07\x1b]0;owned\x07\x9b31m\u202egnp.exe\u200b\r"
 ROW = "\n99999|99999|root|0|batch|FAILED|n4\n99999~n4~FAILED\n"
@@ -31,7 +32,7 @@ TEXTS = {
 @pytest.fixture(scope="module")
 def jobs(judged: Cluster) -> dict[str, str]:
     """One job a text, which is its name, its comment and the name of its work folder, all of them failing."""
-    judged.heal()
+    heal(judged)
     return {name: submitted(judged, name, text) for name, text in TEXTS.items()}
 
 

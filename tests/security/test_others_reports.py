@@ -11,14 +11,13 @@ import pytest
 
 from tests.cluster.harness import Cluster
 from tests.cluster.outcome import outcome, report
+from tests.security.conftest import heal
 from tests.security.loot import fingerprint
 
 
 @pytest.fixture(scope="module")
 def job(judged: Cluster) -> str:
-    judged.heal()
-    if not judged.alive("nccl-slurm"):
-        judged.start_daemon()
+    heal(judged)
     made = judged.sbatch("#!/bin/sh\necho 'RuntimeError: of alice alone'\nexit 1\n", "-w", "n1")
     outcome(judged, made)
     return made

@@ -14,6 +14,7 @@ from tests.cluster.harness import Cluster
 from tests.cluster.outcome import Outcome, outcome
 from tests.cluster.processes import wait_until
 from tests.cluster.scratch import USERS
+from tests.security.conftest import heal
 from tests.security.loot import Canary, fingerprint, record_is_there, said
 
 REFUSED = {"EACCES", "EPERM", "EROFS", "EBUSY"}
@@ -76,7 +77,7 @@ def roots_own(lab: Cluster) -> dict[str, tuple[int, ...]]:
 @pytest.fixture(scope="module")
 def attacks(judged: Cluster) -> Iterator[Attacks]:
     lab = judged
-    lab.heal()
+    heal(lab)
     canary = Canary.plant(lab.scratch / "dev" / "root-only.log", 0)
     bobs = Canary.plant(lab.scratch / "home" / "bob" / "open.log", USERS["bob"], 0o644)
     own = Canary.plant(lab.home / "elsewhere.log", USERS["alice"])

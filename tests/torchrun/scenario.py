@@ -55,6 +55,7 @@ class Scenario:
     rendezvous: str = ""
     earlier: Scenario | None = None
     ends_well: bool = False
+    may_recover: bool = False  # torchrun restarts it, and whether that succeeds is a race of torch's own
     fixed: bool = False
 
     def shifted(self, by: int) -> Scenario:

@@ -128,7 +128,7 @@ DEATHS = (
     Scenario("exceptions in two attempts, untimed, 2 nodes", "error", (1, 0), _RAISED, _COUNTED, (1,), nodes=2,
              per_node=2, restarts=1, fresh_store=True, in_turn=True, fixed=True, merged=True, output="console"),
     Scenario("SIGKILL, then restarts that can't connect", "killed", (1,), _SIGNALLED, _FIRST, (1,), True,
-             accept=("host-oom",), actions=_SIGNAL, restarts=1, only_attempt=0, start_wait=12.0),
+             accept=("host-oom",), actions=_SIGNAL, restarts=1, only_attempt=0, start_wait=12.0, may_recover=True),
     Scenario("DDP, a branch without gradient", "skip_branch", (1,), _RAISED, _ALONE, (1,), True, accept=(_MISMATCH,),
              habit="ddp"),
 )
