@@ -14,6 +14,7 @@ from nccl_slurm.clock import Clock
 from nccl_slurm.config import Config
 from nccl_slurm.daemon.diagnose import Diagnosis, Parts, diagnose, went_well
 from nccl_slurm.daemon.disposition import disposition, in_scope
+from nccl_slurm.daemon.outcomes import outcomes
 from nccl_slurm.daemon.output import OutputReader, Wanted, parsed_from_json
 from nccl_slurm.daemon.publish import is_published, publish
 from nccl_slurm.daemon.runs import key_of
@@ -181,6 +182,7 @@ class Conclusions:
         self._keep(run, found)
         if speaks:
             self._queue(run, found)
+        self.store.set_outcomes(outcomes(run, found.report), run.start)
         self.store.upsert_run(replace(run, status="final"))
         _log.info("job %s run %d: %s", run.id, run.run, found.report["verdict"]["summary"])
 

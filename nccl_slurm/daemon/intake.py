@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from nccl_slurm.clock import Clock
 from nccl_slurm.collect.shared import Inbox, Incoming
@@ -101,6 +101,7 @@ class RecordIntake:
         cluster: str,
         learn: Callable[[set[int]], None],
         documents_gone: Callable[[RunRow], bool],
+        taken: Callable[[Mapping[str, Any]], None] = lambda record: None,
     ) -> None:
         self._inbox = inbox
         self._store = store
@@ -108,6 +109,7 @@ class RecordIntake:
         self._cluster = cluster
         self._learn = learn  # asks Slurm about raw job ids; SlurmError where it does not answer
         self._documents_gone = documents_gone
+        self._taken = taken  # before a record is stored: after a kill between the two it comes again
         self._waiting: dict[str, _Wait] = {}
 
     def poll(self) -> int:
@@ -156,6 +158,7 @@ class RecordIntake:
         kept = self._store.report(*key_of(run))
         late = kept is not None and kept.report["status"] == "final"
         now = self._clock.now()
+        self._taken(incoming.record)
         new = self._store.add_record(*key_of(run), incoming.record, received=now, late=late)
         self._remove(incoming.name)
         return new
