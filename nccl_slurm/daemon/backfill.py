@@ -68,7 +68,8 @@ def _state(row: NodeEvent, now: NodeState | None) -> str:
 
 def _not_known(edges: Sequence[NodeEventRow], stored: Sequence[NodeEventRow]) -> list[NodeEventRow]:
     kept: list[NodeEventRow] = []
-    for edge, after in zip(edges, [*edges[1:], None], strict=True):
+    for number, edge in enumerate(edges):
+        after = edges[number + 1] if number + 1 < len(edges) else None
         earlier = [one for one in (*stored, *kept) if one.time <= edge.time]
         before = max(earlier, key=lambda one: one.time, default=None)
         later = next((one for one in stored if one.time > edge.time), None)
@@ -84,5 +85,7 @@ def _alike(edge: NodeEventRow, other: NodeEventRow | None) -> bool:
     return other is not None and edge.reason == other.reason and _use(edge.state) == _use(other.state)
 
 
-def _use(state: str) -> tuple[bool, bool]:
-    return failed_state(state), "DRAIN" in state.split("+")
+def _use(state: str) -> str:
+    if failed_state(state):
+        return "failed"
+    return "drained" if "DRAIN" in state.split("+") else "up"

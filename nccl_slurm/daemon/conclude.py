@@ -182,7 +182,8 @@ class Conclusions:
         self._keep(run, found)
         if speaks:
             self._queue(run, found)
-        self.store.set_outcomes(outcomes(run, found.report), run.start)
+        counted = self.clock.now() - self.config.history.runs_days * 86400.0
+        self.store.set_outcomes(outcomes(run, found.report), run.start, counted)
         self.store.upsert_run(replace(run, status="final"))
         _log.info("job %s run %d: %s", run.id, run.run, found.report["verdict"]["summary"])
 

@@ -48,10 +48,13 @@ class MachineEvents(Database):
             number = machine_at(connection, node, at)
         return [] if number is None else self.add_machine_events(number, events)
 
-    def set_outcomes(self, outcomes: Mapping[str, MachineEvent], start: float | None) -> None:
+    def set_outcomes(
+        self, outcomes: Mapping[str, MachineEvent], start: float | None, counted_before: float = 0.0
+    ) -> None:
         """One run's end for each of its nodes; takes the place of what an earlier verdict said of the run.
 
-        It goes to the machine that had the name when the run started, else when it ended.
+        It goes to the machine that had the name when the run started, else when it ended. A run that went well and
+        ended before ``counted_before`` is in a count already, unless an earlier verdict said that it failed.
         """
         with self._writing() as connection:
             for node, event in outcomes.items():
@@ -60,8 +63,9 @@ class MachineEvents(Database):
                 if number is not None:
                     row = packed_event(number, event)
                     same = [machine_events.c[name] == row[name] for name in ("machine", "time", "key")]
-                    connection.execute(delete(machine_events).where(*same))
-                    connection.execute(insert(machine_events).values(row))
+                    was_there = connection.execute(delete(machine_events).where(*same)).rowcount
+                    if was_there or event.name != "well" or event.time >= counted_before:
+                        connection.execute(insert(machine_events).values(row))
 
     def forget_outcomes(self, outcomes: Mapping[str, MachineEvent]) -> None:
         """What `set_outcomes` stored, on whatever machine; a run that was counted can't be told any more."""

@@ -149,6 +149,9 @@ def test_an_outcome_is_changed_by_a_new_verdict(store: Store) -> None:
     store.set_outcomes({"n1": job(90.0, job="3")}, 50.0)
     assert [(event.time, event.name) for event in store.machine("n1").events] == [(300.0, "failed"), (400.0, "well")]
     assert [event.data["named"] for event in store.machine("n2").events] == [False]
+    store.set_outcomes({"n1": job(350.0, job="4"), "n2": job(300.0)}, 200.0, counted_before=380.0)
+    assert times(store, "n1", "job") == [300.0, 400.0]
+    assert [event.name for event in store.machine("n2").events] == ["well"]
     store.forget_outcomes({"n1": job(300.0), "n2": job(300.0)})
     assert times(store, "n1", "job") == [400.0] and times(store, "n2", "job") == []
 
