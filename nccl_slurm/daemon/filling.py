@@ -26,7 +26,7 @@ _WINDOW_S = 30 * _DAY_S
 #: A start asks for years, window by window; the other duties wait no longer than this in one poll.
 _TURN_S = 5.0
 _AGAIN_S = 60.0
-#: Polls that come so late have missed nothing that lasts.
+#: Polls that come no later than this many periods have missed nothing that lasts.
 _LATE = 2.5
 
 
@@ -38,8 +38,9 @@ class Filling:
         self._accounting = True
         self._every_s = config.daemon.nodes_poll_s
         self._first_s = (config.history.retain_days or 3650) * _DAY_S
-        self._kept = 0.0
-        self._again = 0.0
+        self._last: float | None = None  # when this daemon polled last
+        self._since: float | None = None  # the beginning of a time that is not filled yet
+        self._kept = self._again = 0.0
 
     def without_accounting(self) -> None:
         """There is no slurmdbd: what polls miss is not observed."""
@@ -47,21 +48,27 @@ class Filling:
 
     def fill(self, nodes: Sequence[NodeState], now: float) -> list[NodeEventRow]:
         """Edges that are stored now, of the time up to this poll. Never raises SlurmError: that is a note."""
-        filled = self._store.value(FILLED)
-        if filled is not None and filled > now:
-            self._keep(now)  # by a clock that was ahead
-        elif not self._accounting or (filled is not None and now - filled <= self._longest_pause()):
+        if self._since is None and not self._in_time(now):
+            self._since = self._stored(now) if self._last is None else float(int(self._last))  # rows have whole seconds
+        self._last = now
+        if self._since is None or not self._accounting:
             self._keep_now_and_then(now)
-        elif now >= self._again or self._again > now + _AGAIN_S:
-            return self._ask(nodes, now - self._first_s if filled is None else float(filled), now)
-        return []
+            return []
+        if self._again - _AGAIN_S <= now < self._again:
+            return []
+        return self._ask(nodes, self._since, now)
 
-    def _longest_pause(self) -> float:
-        return max(_LATE * self._every_s, self._every_s + _AGAIN_S)
+    def _in_time(self, now: float) -> bool:
+        return self._last is not None and 0 <= now - self._last <= _LATE * self._every_s
+
+    def _stored(self, now: float) -> float:
+        """Before the first poll: how far an earlier daemon got. That of a clock which was ahead counts for nothing."""
+        filled = self._store.value(FILLED)
+        return now - self._first_s if filled is None else min(float(filled), now)
 
     def _keep_now_and_then(self, now: float) -> None:
         """A write a poll would be the only one of a quiet cluster."""
-        if not self._kept <= now < self._kept + min(self._every_s, _AGAIN_S):
+        if not self._kept <= now < self._kept + max(self._every_s, _AGAIN_S):
             self._keep(now)
 
     def _keep(self, at: float) -> None:
@@ -75,7 +82,10 @@ class Filling:
                 until = min(since + _WINDOW_S, now)
                 edges += self._window(nodes, since, until)
                 self._keep(until)
-                since = until
+                self._since = since = until
+            if since >= now:
+                self._since = None
+                self._keep(now)
         except SlurmError as error:
             self._again = now + _AGAIN_S
             self._store.note("history", f"{error}; events of nodes since the last poll are not known yet", now)

@@ -11,7 +11,7 @@ from nccl_slurm.history.database import Database
 from nccl_slurm.history.distinct import BOOT_S, distinct
 from nccl_slurm.history.generations import machine_at
 from nccl_slurm.history.machine import MachineEvent
-from nccl_slurm.history.packing import packed_event, unpacked_event
+from nccl_slurm.history.packing import EVENT_COLUMNS, packed_event, unpacked_event
 from nccl_slurm.history.rollup import DAY_S, MONTH_S, rolled_up
 from nccl_slurm.history.schema import generations, machine_events, machines, node_events
 
@@ -93,8 +93,8 @@ class MachineEvents(Database):
 
 
 def _events(connection: Connection, *where: ColumnElement[bool]) -> list[MachineEvent]:
-    query = select(machine_events).where(*where).order_by(machine_events.c.time, machine_events.c.key)
-    return [unpacked_event(row._mapping) for row in connection.execute(query)]
+    query = select(*EVENT_COLUMNS).where(*where).order_by(machine_events.c.time, machine_events.c.key)
+    return [unpacked_event(row) for row in connection.execute(query)]
 
 
 def _insert(connection: Connection, number: int, events: Sequence[MachineEvent]) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, and_, or_, select
 
 from nccl_slurm.history.generations import Generations
 from nccl_slurm.history.machine import Machine, MachineEvent
-from nccl_slurm.history.packing import unpacked_event
+from nccl_slurm.history.packing import EVENT_COLUMNS, unpacked_event
 from nccl_slurm.history.reasons import classify
 from nccl_slurm.history.schema import generations, machine_events, machines, node_events
 
@@ -56,7 +56,9 @@ class Machines(Generations):
     def _states_alone(self, node: str, since: float) -> tuple[MachineEvent, ...]:
         with self._reading() as connection:
             wanted = and_(node_events.c.node == node, node_events.c.time >= max(since, 0.0))
-            rows = connection.execute(select(node_events).where(wanted).order_by(node_events.c.time)).all()
+            rows = connection.execute(
+                select(node_events).where(wanted).order_by(node_events.c.time, node_events.c.number)
+            ).all()
         return tuple(map(state_event, rows))
 
 
@@ -87,10 +89,11 @@ def _machines(connection: Connection, places: Sequence[_Place], since: float) ->
     """One a place, which is the name that the machine is shown by."""
     numbers = [place.machine for place in places]
     since = max(since, 0.0)  # MariaDB knows no infinity
-    query = select(machine_events).where(machine_events.c.machine.in_(numbers), machine_events.c.time >= since)
+    of_machine = machine_events.c.machine
+    query = select(*EVENT_COLUMNS, of_machine).where(of_machine.in_(numbers), machine_events.c.time >= since)
     events: dict[int, list[MachineEvent]] = {number: [] for number in numbers}
-    for row in connection.execute(query.order_by(machine_events.c.machine, machine_events.c.time)):
-        events[row.machine].append(unpacked_event(row._mapping))
+    for row in connection.execute(query.order_by(of_machine, machine_events.c.time)).all():
+        events[row[-1]].append(unpacked_event(row))
     for number, states in _states(connection, numbers, since).items():
         events[number] += states
     return [
@@ -113,6 +116,6 @@ def _states(connection: Connection, numbers: Sequence[int], since: float) -> Map
     query = select(generations.c.machine, node_events).join(node_events, inside)
     query = query.where(generations.c.machine.in_(numbers), node_events.c.time >= since)
     found: dict[int, list[MachineEvent]] = {}
-    for row in connection.execute(query):
+    for row in connection.execute(query.order_by(node_events.c.time, node_events.c.number)):
         found.setdefault(row.machine, []).append(state_event(row))
     return found

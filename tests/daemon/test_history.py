@@ -58,6 +58,20 @@ def test_polls_make_edges_and_not_samples(lab: Lab) -> None:
     assert (state.data["owner"], state.data["hardware"], state.data["by"]) == ("nhc", False, "root")
 
 
+def test_edges_keep_their_order_though_slurm_cuts_seconds_off(lab: Lab) -> None:
+    lab.run(40)
+    lab.clock.sleep(0.6)
+    lab.slurm.set_node("n1", "DOWN", "one")
+    lab.run(31)
+    lab.slurm.set_node("n1", "IDLE")
+    lab.run(31)
+    seen = list(lab.store.machine("n1").of_kind("state"))[-1].time
+    lab.slurm.set_node("n1", "DOWN", "two")
+    lab.slurm._nodes["n1"] = dataclasses.replace(lab.slurm._nodes["n1"], reason_at=float(int(seen)))
+    lab.run(31)
+    assert [event.text for event in lab.store.machine("n1").of_kind("state")] == ["", "one", "", "two"]
+
+
 def test_a_boot_time_that_wobbles_is_no_boot(lab: Lab) -> None:
     lab.run(40)
     for step in (1.0, -1.0, None, 0.0):
