@@ -15,7 +15,7 @@ from nccl_slurm.daemon.machines import MachineWatch
 from nccl_slurm.errors import SlurmError
 from nccl_slurm.history.rows import NodeEventRow
 from nccl_slurm.history.store import Store
-from nccl_slurm.scheduler.client import NodeState, SchedulerClient
+from nccl_slurm.scheduler.client import NodeEvent, NodeState, SchedulerClient
 
 __all__ = ["FILLED", "Filling"]
 
@@ -26,6 +26,8 @@ _WINDOW_S = 30 * _DAY_S
 #: A start asks for years, window by window; the other duties wait no longer than this in one poll.
 _TURN_S = 5.0
 _AGAIN_S = 60.0
+#: slurmctld keeps its events while slurmdbd is away, and tells them when it is back: a time is asked for once more.
+_ONCE_MORE_S = 120.0
 #: Polls that come no later than this many periods have missed nothing that lasts.
 _LATE = 2.5
 
@@ -40,6 +42,7 @@ class Filling:
         self._first_s = (config.history.retain_days or 3650) * _DAY_S
         self._last: float | None = None  # when this daemon polled last
         self._since: float | None = None  # the beginning of a time that is not filled yet
+        self._once_more: tuple[float, float] | None = None  # the beginning of one that is, and when to ask again
         self._kept = self._again = 0.0
 
     def without_accounting(self) -> None:
@@ -48,14 +51,19 @@ class Filling:
 
     def fill(self, nodes: Sequence[NodeState], now: float) -> list[NodeEventRow]:
         """Edges that are stored now, of the time up to this poll. Never raises SlurmError: that is a note."""
-        if self._since is None and not self._in_time(now):
+        new = self._since is None and not self._in_time(now)
+        if new:
             self._since = self._stored(now) if self._last is None else float(int(self._last))  # rows have whole seconds
+        elif self._since is None and self._once_more and now >= self._once_more[1]:
+            self._since, self._once_more = self._once_more[0], None
         self._last = now
         if self._since is None or not self._accounting:
             self._keep_now_and_then(now)
             return []
         if self._again - _AGAIN_S <= now < self._again:
             return []
+        if new or self._once_more:
+            self._once_more = max(self._since, now - _WINDOW_S), now + _ONCE_MORE_S
         return self._ask(nodes, self._since, now)
 
     def _in_time(self, now: float) -> bool:
@@ -94,11 +102,16 @@ class Filling:
     def _window(self, nodes: Sequence[NodeState], since: float, until: float) -> list[NodeEventRow]:
         rows = self._client.node_events(since, until)
         states = {node.name: node for node in nodes}
-        rows = [row for row in rows if any(since < at <= until for at in (row.start, row.end) if at is not None)]
-        names = sorted({row.node for row in rows})
+        rows = [row for row in rows if row.node in states and _touches(row, since, until)]
+        names = sorted({row.node for row in rows})  # nodes that Slurm has no more are left out
         later = self._store.node_events(names, since=since, until=until + _WINDOW_S)
         known = [*self._store.last_node_events(names, until=since), *later]
         edges = missed_edges(rows, dict.fromkeys(known), states, since, until)
         self._store.add_node_events(edges)
         self._machines.filled(rows, edges)
         return edges
+
+
+def _touches(row: NodeEvent, since: float, until: float) -> bool:
+    """Whether it began or ended then."""
+    return any(at is not None and since < at <= until for at in (row.start, row.end))

@@ -84,7 +84,9 @@ class NodeWatch:
         changed = []
         self.polled = self._client.nodes()
         for edge in sorted(self._fill(self.polled, now) if self._fill else (), key=lambda one: one.time):
-            self._known[edge.node] = _Seen(edge.state, edge.reason, None, edge.time)
+            known = self._known.get(edge.node)
+            if known is None or known.at <= edge.time:
+                self._known[edge.node] = _Seen(edge.state, edge.reason, None, edge.time)
         for node in self.polled:
             if "COMPLETING" in node.flags or node.state == "COMPLETING":
                 self.last_completing[node.name] = now

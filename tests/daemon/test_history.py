@@ -306,6 +306,52 @@ def test_what_happened_while_the_daemon_was_away(lab: Lab, slurmdbd_late: bool) 
     assert (down[1].time, down[2].time - down[1].time, down[1].source) == (BORN + 800, 1200.0, "slurmdbd")
 
 
+def test_what_slurmdbd_learned_late_is_asked_for_once_more(lab: Lab) -> None:
+    """slurmctld had no slurmdbd either while the daemon was away."""
+    lab.run(100)
+    lab.clock.sleep(600)
+    lab.slurm.set_node("n1", "DOWN", "flash")
+    lab.clock.sleep(600)
+    lab.slurm.set_node("n1", "IDLE")
+    lab.clock.sleep(600)
+    late, lab.slurm._events = lab.slurm._events, []
+    lab.restart()
+    lab.run(60)
+    lab.slurm._events = late
+    lab.run(20)
+    lab.slurm.set_node("n1", "IDLE+DRAIN", "later")
+    lab.run(120)
+    assert events(lab, "n1") == [("state", "UP"), ("state", "DOWN"), ("state", "UP"), ("state", "UP+DRAIN")]
+    lab.slurm.calls.clear()
+    lab.run(600)
+    assert events(lab, "n1")[-1] == ("state", "UP+DRAIN") and len(events(lab, "n1")) == 4
+
+
+def test_nodes_that_slurm_has_no_more_get_no_machine(lab: Lab) -> None:
+    years(lab)
+    gone = lab.slurm._nodes.pop("n1")
+    lab.run(40)
+    assert "n1" not in lab.store.machines_now() and "n2" in lab.store.machines_now() and gone.name == "n1"
+
+
+@pytest.mark.parametrize(
+    ("role", "controllers", "expected"),
+    [
+        ({"slurmctld_running": False, "node_type": None}, [], "compute"),
+        ({"slurmctld_running": False, "node_type": "login"}, [], "login"),
+        ({"slurmctld_running": False, "node_type": "controller"}, [], "controller"),
+        ({"slurmctld_running": True, "node_type": None}, [], "controller"),
+        ({"slurmctld_running": False, "node_type": None}, ["n1.site"], "controller"),
+        ({"slurmctld_running": None, "node_type": None}, [], "unknown"),
+    ],
+)
+def test_roles(lab: Lab, role: dict[str, Any], controllers: list[str], expected: str) -> None:
+    lab.run(2)
+    lab.daemon._machines.controllers = controllers
+    arrives(lab, machine=machine(role=role))
+    assert lab.store.machine("n1").role == expected
+
+
 def test_several_boots_while_the_daemon_was_away(lab: Lab) -> None:
     lab.run(100)
     lab.clock.sleep(600)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from nccl_slurm.history.machine import MachineEvent
 from nccl_slurm.history.machine_events import Kept
@@ -236,3 +237,17 @@ def test_other_kinds_are_told_apart_by_their_time(store: Store, kind: str) -> No
     assert store.add_machine_events(number, [one, replace(one, time=1000.5)]) == [one]
     later = replace(one, time=2000.0)
     assert store.add_machine_events(number, [later]) == [later]
+
+
+def test_an_older_store_gets_the_tables_though_a_first_try_died_half_way(url: str) -> None:
+    """MariaDB commits each change of a table by itself."""
+    with Store.open(url) as store:
+        store.add_node_events([NodeEventRow("n1", 50.0, "UP")])
+        with store._writing() as connection:
+            for table in ("machine_events", "generations"):
+                connection.execute(text(f"drop table {table}"))
+            connection.execute(text("update meta set value = 1 where name = 'schema_version'"))
+    with Store.open(url) as store:
+        named(store)
+        store.add_events_of_node("n1", 150.0, [fault(150.0)])
+        assert (store.machine("n1").since, times(store)) == (50.0, [150.0])
