@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from nccl_slurm.clock import Clock
 from nccl_slurm.daemon.boots import boot_of_poll, boot_of_record, boots_of_events, reads_anew, told
 from nccl_slurm.daemon.evidence import role_of
 from nccl_slurm.daemon.faults import kernel_faults
-from nccl_slurm.daemon.identity import Holder, Sighting, decide, sighting_of
+from nccl_slurm.daemon.identity import Holder, Sighting, Step, decide, sighting_of
 from nccl_slurm.daemon.readings import compared, readings_of
 from nccl_slurm.errors import NcclSlurmError
 from nccl_slurm.history.machine import MachineEvent
@@ -44,14 +45,14 @@ class MachineWatch:
         """After the edges of this poll are stored."""
         self.name(node.name for node in nodes)
         self._states = {node.name: node for node in nodes}
-        changes: dict[int, dict[str, Any]] = {}
+        changes: dict[str, dict[str, Any]] = {}
         for node in nodes:
             row = self._now[node.name]
             boot = boot_of_poll(row, node)
             if boot is not None:
                 self._add(row, [self._asked(node.name, boot)])
             if reads_anew(row, node):
-                changes[row.number] = {"boot_time": node.boot_time, "slurmd_start": node.slurmd_start}
+                changes[node.name] = {"boot_time": node.boot_time, "slurmd_start": node.slurmd_start}
         self._change(changes)
 
     def filled(self, rows: Sequence[NodeEvent], edges: Sequence[NodeEventRow]) -> None:
@@ -92,12 +93,14 @@ class MachineWatch:
         boot = boot_of_record(row, seen)
         if boot is not None:
             faults.append(self._asked(seen.node, boot))
-        self._add(row, [*faults, *self._read(row, record)])
-        role = _role(record, self.controllers)
-        changes = {"seen": seen.at, "boot_id": seen.boot_id or row.boot_id, "role": role}
+        readings, read = self._read(row, record)
+        self._add(row, [*faults, *readings])
+        changes = {"seen": seen.at, "role": _role(record, self.controllers), **read}
+        if seen.boot_id is not None:
+            changes["boot_id"] = seen.boot_id
         if seen.boot_time is not None and (row.boot_time is None or boot is not None):
             changes["boot_time"] = seen.boot_time
-        self._change({row.number: changes})
+        self._change({seen.node: changes})
 
     def _file_late(self, seen: Sighting, faults: Sequence[MachineEvent]) -> None:
         """A record that is older than what is known: its faults alone, for the machine that it names."""
@@ -108,21 +111,30 @@ class MachineWatch:
             self._store.add_events_of_node(seen.node, seen.began or seen.at, faults)
 
     def _identified(self, seen: Sighting, row: MachineRow) -> MachineRow:
-        step = decide(seen, row, row.since or 0.0, self._holder(seen, row))
+        holder = self._holder(seen, row)
+        step = decide(seen, row, row.since or 0.0, holder)
         identity = seen.identity or row.identity
         if step.what == "identify":
             self._store.identify(row.number, identity, seen.source)
+            self._now[seen.node] = replace(row, identity=identity, source=seen.source)
         elif step.what == "hand-over":
-            self._store.hand_over(seen.node, identity, seen.source, step.at, replaced=step.replaced)
-            if step.replaced:
-                _log.info("%s: machine %s in the place of %s", seen.node, identity, row.identity)
+            self._hand_over(seen, identity, step, holder)
         elif step.what == "shared":
             self._store.share_identity(identity)
             why = f"{seen.node} claims the identity of another live node, {identity}: told by its name alone"
             self._store.note("history", why, self._clock.now())
-        if step.what in ("identify", "hand-over"):
-            self._now = self._store.machines_now()
         return self._now[seen.node]
+
+    def _hand_over(self, seen: Sighting, identity: str, step: Step, holder: Holder | None) -> None:
+        before = self._now[seen.node].identity
+        self._store.hand_over(seen.node, identity, seen.source, step.at, replaced=step.replaced)
+        if holder is not None and holder.node not in (None, seen.node):
+            del self._now[str(holder.node)]
+        now = self._store.machine_row(identity)
+        if now is not None:
+            self._now[seen.node] = replace(now, since=step.at)
+        if step.replaced:
+            _log.info("%s: machine %s in the place of %s", seen.node, identity, before)
 
     def _holder(self, seen: Sighting, row: MachineRow) -> Holder | None:
         if seen.identity is None or seen.identity == row.identity:
@@ -140,16 +152,16 @@ class MachineWatch:
         state = self._states.get(node)
         return state is not None and state.state != "DOWN" and not state.flags & {"NOT_RESPONDING", "POWERED_DOWN"}
 
-    def _read(self, row: MachineRow, record: Mapping[str, Any]) -> list[MachineEvent]:
+    def _read(self, row: MachineRow, record: Mapping[str, Any]) -> tuple[list[MachineEvent], dict[str, Any]]:
+        """Faults by its GPUs, and what is to be kept of them where there is something new."""
         state = self._states.get(record["node"])
-        known = before = self._store.readings(row.number)
+        taken = readings_of(record, state.gpus if state else None)
+        known = self._store.readings(row.number) if taken else {}
         events: list[MachineEvent] = []
-        for reading in readings_of(record, state.gpus if state else None):
+        for reading in taken:
             found, known = compared(known, reading)
             events += found
-        if known != before:
-            self._store.save_readings(row.number, known)
-        return events
+        return events, {"readings": known} if taken else {}
 
     def _asked(self, node: str, boot: MachineEvent) -> MachineEvent:
         """``asked`` where Slurm or HyperPod were told to boot the machine: its last state before says so."""
@@ -160,10 +172,14 @@ class MachineWatch:
         for event in self._store.add_machine_events(row.number, events):
             _log.info("machine %s: %s %s at %.0f %s", row.identity, event.kind, event.name, event.time, event.text)
 
-    def _change(self, changes: Mapping[int, Mapping[str, Any]]) -> None:
-        if changes:
-            self._store.update_machines(changes)
-            self._now = self._store.machines_now()
+    def _change(self, changes: Mapping[str, Mapping[str, Any]]) -> None:
+        """By node name."""
+        if not changes:
+            return
+        self._store.update_machines({self._now[node].number: values for node, values in changes.items()})
+        for node, values in changes.items():
+            known = {name: value for name, value in values.items() if name != "readings"}
+            self._now[node] = replace(self._now[node], **known)
 
 
 def _role(record: Mapping[str, Any], controllers: Sequence[str]) -> str:

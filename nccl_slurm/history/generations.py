@@ -20,7 +20,7 @@ __all__ = ["BY_NAME", "Generations", "machine_at"]
 #: `MachineRow.source` of a machine that is known by its node name alone.
 BY_NAME = "node-name"
 _COLUMNS = [column for column in machines.c if column.name != "readings"]
-_FIELDS = ("role", "boot_id", "boot_time", "slurmd_start", "seen")
+_FIELDS = ("role", "boot_id", "boot_time", "slurmd_start", "seen", "readings")
 
 
 class Generations(Database):
@@ -88,22 +88,18 @@ class Generations(Database):
             connection.execute(update(machines).where(machines.c.identity == identity).values(shared=True))
 
     def update_machines(self, changes: Mapping[int, Mapping[str, Any]]) -> None:
-        """Fields of `MachineRow` by number, of machines known to be there; one transaction."""
+        """By number: fields of `MachineRow` that records and polls tell, and ``readings`` (see `readings`)."""
         with self._writing() as connection:
             for number, values in changes.items():
-                known = {name: value for name, value in values.items() if name in _FIELDS}
-                connection.execute(update(machines).where(machines.c.number == number).values(fitting(machines, known)))
+                known = {name: _stored(value) for name, value in values.items() if name in _FIELDS}
+                this = update(machines).where(machines.c.number == number)
+                connection.execute(this.values(fitting(machines, known)))
 
     def readings(self, number: int) -> dict[str, Any]:
         """What the newest node record read of the machine's GPUs; empty where none did."""
         with self._reading() as connection:
             text = connection.scalar(select(machines.c.readings).where(machines.c.number == number))
         return dict(json.loads(text)) if text else {}
-
-    def save_readings(self, number: int, readings: Mapping[str, Any]) -> None:
-        text = json.dumps(readings, sort_keys=True, separators=(",", ":"))
-        with self._writing() as connection:
-            connection.execute(update(machines).where(machines.c.number == number).values(readings=text))
 
     def extend_back(self, node: str, since: float) -> None:
         """Something older than all that was known of the node. A machine whose identity is known was not seen then:
@@ -128,6 +124,10 @@ class Generations(Database):
         with self._reading() as connection:
             found = connection.execute(query.where(*where).order_by(generations.c.since)).all()
         return tuple(Generation(row.node, row.identity, row.since, row.until) for row in found)
+
+
+def _stored(value: object) -> object:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")) if isinstance(value, dict) else value
 
 
 def machine_at(connection: Connection, node: str, at: float) -> int | None:

@@ -224,7 +224,7 @@ def test_fields_of_a_machine(store: Store) -> None:
     row = store.machines_now()["n1"]
     assert (row.role, row.boot_id, row.boot_time, row.seen, row.slurmd_start) == ("compute", "b", 90.5, 200.0, None)
     assert store.readings(number) == {}
-    store.save_readings(number, {"at": 1.0, "gpus": {}})
+    store.update_machines({number: {"readings": {"at": 1.0, "gpus": {}}}})
     assert store.readings(number) == {"at": 1.0, "gpus": {}}
     store.share_identity("n1")
     assert store.machines_now()["n1"].shared and store.machine_row("n1").shared  # type: ignore[union-attr]
