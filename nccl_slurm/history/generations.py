@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from itertools import chain, count
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, insert, or_, select, update
@@ -47,11 +48,11 @@ class Generations(Database):
         return self._generations(machines.c.identity == identity)
 
     def name_machines(self, nodes: Sequence[str], at: float) -> None:
-        """A machine known by name alone for each of these nodes, which have none yet: since the first state that is
-        stored of it, else since ``at``."""
+        """A machine known by name alone for each of these nodes, which have none now: since ``at``, or, where a node
+        never had one, since the first state that is stored of it."""
         with self._writing() as connection:
             earliest = select(node_events.c.node, func.min(node_events.c.time)).group_by(node_events.c.node)
-            first = _pairs(connection, earliest)
+            first = _pairs(connection, earliest.where(node_events.c.node.not_in(select(generations.c.node))))
             numbers = _numbers_by_name(connection, nodes)
             rows = [
                 {"node": node, "since": min(first.get(node, at), at), "until": None, "machine": numbers[node]}
@@ -114,10 +115,9 @@ class Generations(Database):
             if first.source == BY_NAME:
                 connection.execute(update(generations).where(this).values(since=since))
             else:
-                number = _find_or_make(connection, node, BY_NAME)
-                connection.execute(
-                    insert(generations).values(node=node, since=since, until=first.since, machine=number)
-                )
+                number = _numbers_by_name(connection, [node])[node]
+                row = {"node": node, "since": since, "until": first.since, "machine": number}
+                connection.execute(insert(generations).values(row))
 
     def _generations(self, *where: ColumnElement[bool]) -> tuple[Generation, ...]:
         query = select(generations, machines.c.identity).join(machines, machines.c.number == generations.c.machine)
@@ -152,16 +152,20 @@ def _open(node: str) -> tuple[ColumnElement[bool], ...]:
 
 
 def _numbers_by_name(connection: Connection, nodes: Sequence[str]) -> dict[str, int]:
-    """Of machines known by these names alone, made where they are not there."""
-    by_name = select(machines.c.identity, machines.c.number)
-    known = _pairs(connection, by_name)
-    made = [
-        {"identity": node, "source": BY_NAME, "shared": False, "role": "unknown"} for node in nodes if node not in known
-    ]
-    if made:
-        connection.execute(insert(machines), made)
-        known = _pairs(connection, by_name)
-    return {node: known[node] for node in nodes}
+    """New machines, known by these names alone."""
+    known = set(connection.scalars(select(machines.c.identity)))
+    free = {node: _unused(node, known) for node in nodes}
+    rows = [{"identity": name, "source": BY_NAME, "shared": False, "role": "unknown"} for name in free.values()]
+    if rows:
+        connection.execute(insert(machines), [fitting(machines, row) for row in rows])
+    by_name = _pairs(connection, select(machines.c.identity, machines.c.number))
+    return {node: by_name[name] for node, name in free.items()}
+
+
+def _unused(node: str, known: Set[str]) -> str:
+    """The node's name, with a number where a machine of an earlier time is known by the name alone."""
+    names = chain([node], (f"{node}#{number}" for number in count(2)))
+    return next(name for name in names if name not in known)
 
 
 def _find_or_make(connection: Connection, identity: str, source: str) -> int:

@@ -129,6 +129,25 @@ def test_a_machine_that_moves_takes_its_past_along(store: Store) -> None:
     assert "n1" not in store.machines_now()
 
 
+def test_a_name_that_is_free_again_is_that_of_a_new_machine(store: Store) -> None:
+    """Twice a machine that nobody knows by more than the name, and between them one that moved away."""
+    store.add_node_events([NodeEventRow("n1", 40.0, "DOWN", "x")])
+    named(store, "n1")
+    store.add_events_of_node("n1", 60.0, [fault(60.0)])
+    store.hand_over("n1", "i-1", "board_asset_tag", 200.0, replaced=False)
+    named(store, "n2")
+    store.hand_over("n2", "i-1", "board_asset_tag", 500.0, replaced=False)
+    named(store, "n1", 600.0)
+    new = store.machine("n1")
+    assert (new.identity, new.since, new.events) == ("n1#2", 600.0, ())
+    assert [(g.identity, g.since, g.until) for g in store.generations("n1")] == [
+        ("n1", 40.0, 200.0),
+        ("i-1", 200.0, 500.0),
+        ("n1#2", 600.0, None),
+    ]
+    assert [event.kind for event in store.machine_of("n1").events] == ["state", "fault"]  # type: ignore[union-attr]
+
+
 def test_what_was_before_a_known_identity_is_another_machine(store: Store) -> None:
     store.identify(named(store, "n1"), "i-1", "board_asset_tag")
     named(store, "n2")
