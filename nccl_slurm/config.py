@@ -46,6 +46,13 @@ class StoreSection:
 
 
 @dataclass(frozen=True)
+class History:
+    retain_days: int = 730  # events of machines, states of nodes; 0 keeps all
+    runs_days: int = 14  # runs that went well one by one, so long; then counted by the day and size
+    daily_days: int = 100  # and after so long by months of 30 days
+
+
+@dataclass(frozen=True)
 class Slurm:
     bin: str = "/usr/bin"
     conf: str = ""  # SLURM_CONF; empty: Slurm's own default
@@ -96,6 +103,7 @@ class Rules:
 class Config:
     paths: Paths = field(default_factory=Paths)
     store: StoreSection = field(default_factory=StoreSection)
+    history: History = field(default_factory=History)
     slurm: Slurm = field(default_factory=Slurm)
     daemon: Daemon = field(default_factory=Daemon)
     scope: Scope = field(default_factory=Scope)
@@ -235,6 +243,7 @@ def _check_values(config: Config, source: str) -> None:
         if type(value) is int and value < 0:
             raise ConfigError(f"{source}: {key}: must be 0 or above, not {value}")
     _check_retention(config, source)
+    _check_history(config, source)
     for key, scope in [
         ("scope.default", config.scope.default),
         *((f"scope.partitions.{p}", s) for p, s in config.scope.partitions.items()),
@@ -246,6 +255,20 @@ def _check_values(config: Config, source: str) -> None:
             raise ConfigError(f"{source}: paths.{key}: must be an absolute path")
     if config.paths.shared and not os.path.isabs(config.paths.shared):
         raise ConfigError(f"{source}: paths.shared: must be an absolute path, or empty")
+
+
+def _check_history(config: Config, source: str) -> None:
+    """A late record changes the outcome of a run; one that is counted can't be found any more."""
+    kept, least = config.history, config.daemon.look_back_h / 24 + 1
+    if kept.runs_days < least:
+        why = f"must be at least {least:g}, a day more than daemon.look_back_h, not {kept.runs_days}"
+        raise ConfigError(f"{source}: history.runs_days: {why}")
+    if kept.daily_days < kept.runs_days:
+        why = f"must not be below history.runs_days ({kept.daily_days} < {kept.runs_days})"
+        raise ConfigError(f"{source}: history.daily_days: {why}")
+    if 0 < kept.retain_days < kept.daily_days:
+        why = f"must be 0 or not below history.daily_days ({kept.retain_days} < {kept.daily_days})"
+        raise ConfigError(f"{source}: history.retain_days: {why}")
 
 
 def _check_retention(config: Config, source: str) -> None:

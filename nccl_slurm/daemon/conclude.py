@@ -15,6 +15,7 @@ from nccl_slurm.config import Config
 from nccl_slurm.daemon.diagnose import Diagnosis, Parts, diagnose, went_well
 from nccl_slurm.daemon.disposition import disposition, in_scope
 from nccl_slurm.daemon.earlier import earlier, keep
+from nccl_slurm.daemon.outcomes import outcomes
 from nccl_slurm.daemon.output import OutputReader, Wanted, parsed_from_json
 from nccl_slurm.daemon.proposals import Proposals
 from nccl_slurm.daemon.publish import is_published, publish
@@ -183,6 +184,8 @@ class Conclusions:
         self.proposals.renew(run, found, speaks=speaks)
         if speaks:
             self._queue(run, found)
+        counted = self.clock.now() - self.config.history.runs_days * 86400.0
+        self.store.set_outcomes(outcomes(run, found.report), run.start, counted)
         self.store.upsert_run(replace(run, status="final"))
         _log.info("job %s run %d: %s", run.id, run.run, found.report["verdict"]["summary"])
 

@@ -21,6 +21,9 @@ from nccl_slurm.capture import conf, gpu, kernel, spool, worker
 from nccl_slurm.collect.shared import validate_record
 from nccl_slurm.daemon import batch_script, output
 from nccl_slurm.daemon.diagnose import Parts, diagnose
+from nccl_slurm.daemon.faults import kernel_faults
+from nccl_slurm.daemon.identity import sighting_of
+from nccl_slurm.daemon.readings import compared, readings_of
 from nccl_slurm.errors import ConfigError, InputError, RecordError, SlurmError
 from nccl_slurm.history.rows import RecordRow
 from nccl_slurm.model import Fact, Job, Parsed
@@ -90,6 +93,11 @@ def record(data: bytes) -> None:
     found = validate_record(data)
     row = RecordRow("c", 42, 1, found["node"], 1.0, "", False, found)
     job = Job("42", 42, "c", nodes=(found["node"],), state="FAILED", exit="1:0", start=1.0, end=9e8)
+    kernel_faults(found)
+    known: dict[str, object] = {}
+    for reading in readings_of(found, 8):
+        _, known = compared(known, reading)
+    sighting_of(found)
     made = diagnose(Parts(job, [row], [], Parsed(), ["ctl"]), "final")
     _shown(json.dumps(made.report, allow_nan=False).encode())
 
