@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nccl_slurm.history.machine import Machine, MachineEvent
 from nccl_slurm.recommend.fault import Fault, of_machine, same
-from nccl_slurm.recommend.judgement import classed
+from nccl_slurm.recommend.judgement import WEIGHT, classed, judge
 from nccl_slurm.recommend.policy import Policy
 
 __all__ = ["Tried", "tried", "unreturned"]
@@ -44,7 +44,7 @@ def tried(fault: Fault, machine: Machine, policy: Policy) -> Tried:
     if fault.time is None:
         return Tried()
     known = [classed(one, policy) for one in of_machine(machine)]
-    alike = [one for one in known if one.time is not None and same(one, fault, known)]
+    alike = [one for one in known if one.time is not None and same(one, fault, known) and _counts(one, fault, policy)]
     chain = sorted([*alike, fault], key=lambda one: one.time or 0.0)
     boots = sorted(machine.of_kind("boot"), key=lambda boot: boot.time)
     newest = chain[-1]
@@ -58,6 +58,17 @@ def tried(fault: Fault, machine: Machine, policy: Policy) -> Tried:
         since=since[-1] if since else None,
         lost=lost if lost and not any(boot.time > lost.time for boot in since) else None,
     )
+
+
+def _counts(earlier: Fault, fault: Fault, policy: Policy) -> bool:
+    """An earlier fault of the class is this one again only if it is worth as much by the table: a row that was remapped
+    (63, a pending row) before a reboot makes no repeat of the first double-bit error after it."""
+    old, new = judge([earlier], policy)[0], judge([fault], policy)[0]
+    if old.action == "none":
+        return False
+    if (earlier.name, earlier.code) == (fault.name, fault.code):
+        return True
+    return "replace" in (old.action, *old.after) and WEIGHT.index(old.action) >= WEIGHT.index(new.action)
 
 
 def _links(

@@ -78,6 +78,35 @@ def test_after_what_was_tried(events: list[MachineEvent], action: str, rule: str
 
 
 @pytest.mark.parametrize(
+    ("earlier", "action"),
+    [
+        (fault(HANG - DAY, 48), "replace"),
+        (fault(HANG - DAY, 95), "replace"),
+        (reading(HANG - DAY, "gpu.ecc-uncorrected"), "replace"),
+        (fault(HANG - DAY, 63), "reboot"),  # a row was remapped, as it should be
+        (reading(HANG - DAY, "gpu.remap-pending", None), "reboot"),  # and the reboot applied it
+        (fault(HANG - DAY, 92), "reboot"),
+        (fault(HANG - DAY, 94), "reboot"),  # contained: no reboot was due
+        (fault(HANG - DAY, 156), "reboot"),
+        (reading(HANG - DAY, "gpu.ecc-corrected"), "reboot"),
+        (fault(HANG - DAY, 79), "reboot"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value.name}-{value.data.get('xid')}",
+)
+def test_what_counts_as_a_double_bit_error_again(earlier: MachineEvent, action: str) -> None:
+    assert step(earlier, boot(HANG - HOUR), code=48).action == action
+
+
+def test_an_nvlink_error_that_is_to_be_ignored_is_no_first_one() -> None:
+    for register, action in ((0x1, "reboot"), (0x10, "replace")):
+        words = f"NVLink: error on link 3(0x{register:x}, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
+        now = of_event(fault(HANG, 74, "NVLink: error on link 3(0x20, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"))
+        past = machine(fault(HANG - DAY, 74, words), boot(HANG - HOUR))
+        found = next_step([now], past, default())
+        assert found is not None and found.action == action
+
+
+@pytest.mark.parametrize(
     ("name", "reboots", "action"),
     [
         ("gpu.remap-pending", 0, "reboot"),
