@@ -9,9 +9,12 @@ from typing import Any
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.daemon.evidence import assemble, role_of, shows_nccl_or_torch
 from nccl_slurm.daemon.watch import failed_state
+from nccl_slurm.history.machine import Machine
 from nccl_slurm.history.rows import NodeEventRow, RecordRow
 from nccl_slurm.model import Evidence, Gap, Job, NodeView, Parsed, Verdict
 from nccl_slurm.recommend.ladder import recommend
+from nccl_slurm.recommend.policy import Policy
+from nccl_slurm.recommend.site import Site
 from nccl_slurm.report.build import build
 from nccl_slurm.report.line import comment
 
@@ -24,7 +27,11 @@ _FAIL_SLACK_S = 5.0
 
 @dataclass(frozen=True)
 class Parts:
-    """What the store and Slurm hold of one run. ``events``: node edges up to now, oldest first."""
+    """What the store and Slurm hold of one run. ``events``: node edges up to now, oldest first.
+
+    ``machines``, ``site``, ``policy``, ``now``: see `recommend`; None: no history, no guards but the role, the packaged
+    decision table.
+    """
 
     job: Job
     records: Sequence[RecordRow]
@@ -32,6 +39,10 @@ class Parts:
     output: Parsed
     controllers: Sequence[str]
     gaps: Sequence[Gap] = ()
+    machines: Mapping[str, Machine] | None = None
+    site: Site | None = None
+    policy: Policy | None = None
+    now: float | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +61,8 @@ class Diagnosis:
 def diagnose(parts: Parts, status: str, *, run_in_comment: int | None = None) -> Diagnosis:
     evidence = evidence_of(parts)
     verdict = attribute(evidence)
-    report = build(evidence, verdict, recommend(verdict, evidence), status)
+    items = recommend(verdict, evidence, machines=parts.machines, site=parts.site, policy=parts.policy, now=parts.now)
+    report = build(evidence, verdict, items, status)
     return Diagnosis(evidence, report, comment(report, run=run_in_comment), had_gpus(parts.records))
 
 

@@ -14,6 +14,8 @@ from nccl_slurm.recommend.tried import Tried, tried
 
 __all__ = ["Step", "next_step", "stamp"]
 
+#: Class of what a program does to a GPU: it says nothing about the machine, see `pattern`.
+_PROGRAM = "gpu-app-fault"
 #: Moments of earlier faults that are printed.
 _SHOWN = 5
 
@@ -35,14 +37,16 @@ class Step:
 
 
 def next_step(faults: Sequence[Fault], machine: Machine | None, policy: Policy) -> Step | None:
-    """The heaviest of what the faults ask for; None where none of them is hardware that asks for a look.
+    """The heaviest of what the faults ask for; None where none of them asks for a look at the machine.
 
     ``machine`` None: its history was not observed, so a reboot is the most. ``faults`` are of trust root.
     """
     known = [classed(one, policy) for one in of_machine(machine)]
     present = [classed(one, policy) for one in faults]
     present += _standing(present, known, policy)
-    steps = [_step(one, machine, policy) for one in judge(present, policy, known) if one.hardware]
+    steps = [
+        _step(one, machine, policy) for one in judge(present, policy, known) if one.fault.failure_class != _PROGRAM
+    ]
     worth = [step for step in steps if step.action in ("investigate", "reboot", "replace")]
     return max(worth, key=lambda step: (WEIGHT.index(step.action), step.number), default=None)
 
@@ -71,8 +75,11 @@ def _step(judgement: Judgement, machine: Machine | None, policy: Policy) -> Step
 
 
 def _action(judgement: Judgement, past: Tried, *, observed: bool) -> str:
-    """Replace needs what outlived a reboot, or what the catalogue calls final, and a history that was looked at."""
+    """Replace needs what outlived a reboot, or what the catalogue calls final, and a history that was looked at. What
+    is no hardware evidence is worth a look at most."""
     action = judgement.step(past.reboots)
+    if not judgement.hardware and action in ("reboot", "replace"):
+        return "investigate"
     if action == "replace" and not (observed and (past.reboots or judgement.final)):
         return "reboot"
     return action

@@ -62,8 +62,14 @@ CASES = [
     ("160", fault(HANG, 160), ("none",) * 3, "NVIDIA: ignore", "NVSentinel's older list: RESTART_BM"),
     ("155", fault(HANG, 155), ("reboot", "investigate", "investigate"), "NVIDIA: software-defined", "Amazon ECS: flit"),
     ("156", fault(HANG, 156), ("reboot", "reboot", "investigate"), "NVIDIA: retirement", "Amazon ECS: lane error"),
-    ("81", fault(HANG, 81), ("none",) * 3, "NVIDIA: unused from Ampere on", "PD: any Xid from 48 on is hardware"),
-    ("125", fault(HANG, 125), ("none",) * 3, "NVIDIA: unused", "ADT: contact support"),
+    (
+        "81",
+        fault(HANG, 81),
+        ("investigate",) * 3,
+        "NVIDIA: unused from Ampere on",
+        "PD: any Xid from 48 on is hardware",
+    ),
+    ("125", fault(HANG, 125), ("investigate",) * 3, "NVIDIA: unused", "ADT: contact support"),
     ("157", fault(HANG, 157), ("investigate", "replace", "replace"), "NVIDIA: ignore, then support", "ADT: support"),
     ("corrected ECC", reading(HANG, "gpu.ecc-corrected"), ("none",) * 3, "NVIDIA", "NC: 100 a day; PD: 1,000 a day"),
     ("aggregate ECC", reading(HANG, "gpu.ecc-aggregate"), ("none",) * 3, "NX: history", "PD: replace now"),
@@ -82,9 +88,15 @@ CASES = [
         "DG: replace after a reboot",
     ),
     ("remapping failed", reading(HANG, "gpu.remap-failure"), ("replace",) * 3, "NVIDIA, DG: RMA", "older AWS: reset"),
-    ("temperature", other("gpu.hot"), ("none",) * 3, "ours: cooling first", "NC: 80, MH: 83, 88 and 92 degrees"),
-    ("PCIe width", other("gpu.pcie-width"), ("none",) * 3, "MF: slow", "-"),
-    ("NVLink inactive", other("gpu.nvlink-inactive"), ("none",) * 3, "NVSentinel #1481", "NC: replace; MF: reset"),
+    ("temperature", other("gpu.hot"), ("investigate",) * 3, "ours: cooling first", "NC: 80, MH: 83, 88 and 92 degrees"),
+    ("PCIe width", other("gpu.pcie-width"), ("investigate",) * 3, "MF: slow", "-"),
+    (
+        "NVLink inactive",
+        other("gpu.nvlink-inactive"),
+        ("investigate",) * 3,
+        "NVSentinel #1481",
+        "NC: replace; MF: reset",
+    ),
     ("EFA count", other("port.missing"), ("investigate", "replace", "replace"), "ours", "DG: replace; ADT: isolate"),
     (
         "machine check",
@@ -96,14 +108,14 @@ CASES = [
     (
         "soft lockup",
         other("kernel.lockup"),
-        ("none",) * 3,
+        ("investigate",) * 3,
         "ours: a kernel bug too",
         "NX: reboot, then replace",
     ),
-    ("panic", other("kernel.panic"), ("none",) * 3, "ours: a kernel bug too", "NX: reboot, then replace"),
+    ("panic", other("kernel.panic"), ("investigate",) * 3, "ours: a kernel bug too", "NX: reboot, then replace"),
     ("memory ran out", other("kernel.oom"), ("none",) * 3, "NX: the work changes", "-"),
     ("DCGM isolate", other("dcgm.isolate"), ("reboot", "replace", "replace"), "ours: one reboot first", "ADT: isolate"),
-    ("clock", other("clock.unsynchronised"), ("none",) * 3, "NX: restart chronyd", "-"),
+    ("clock", other("clock.unsynchronised"), ("investigate",) * 3, "NX: restart chronyd", "-"),
 ]
 
 

@@ -154,7 +154,7 @@ def test_a_fault_without_a_time_counts_no_reboot() -> None:
 
 _times = st.floats(min_value=HANG - 20 * DAY, max_value=HANG + DAY, allow_nan=False)
 _codes = st.sampled_from([13, 31, 43, 45, 48, 54, 63, 64, 74, 79, 94, 95, 110, 119, 145, 154, 156, 61, 999])
-_app = st.sampled_from([8, 11, 13, 25, 31, 32, 43, 45, 69, 80, 137, 39, 61, 1])
+_app = st.sampled_from([8, 11, 13, 25, 31, 32, 43, 45, 69, 80, 137, 39, 61, 1])  # and two that are unused
 _boots = st.lists(st.builds(boot, _times, st.sampled_from(["asked", "unasked"])), max_size=6)
 _states = st.lists(
     st.builds(state, _times, st.sampled_from(["UP", "DOWN", "UP+DRAIN", "DOWN+NOT_RESPONDING"]), st.none() | st.text()),
@@ -180,7 +180,7 @@ def test_jobs_that_were_lost_alone_never_ask_for_anything(
 def test_what_programs_do_is_never_replaced_nor_rebooted_for(
     faults: list[MachineEvent], boots: list[MachineEvent], states: list[MachineEvent]
 ) -> None:
-    assert advised(machine(*faults, *boots, *states), faults[-1]) == "none"
+    assert advised(machine(*faults, *boots, *states), faults[-1]) in ("none", "investigate")
 
 
 @given(_faults, _boots, _states, _codes)

@@ -31,6 +31,13 @@ STEPS: dict[tuple[str, str, str], set[int]] = {
     ("investigate", "replace", "replace"): {157},  # nothing left to retire
     ("investigate", "investigate", "investigate"): {94, *range(144, 151), 171, 172},
 }
+#: Unused from Ampere on, or a word of the vendor's: a node is looked at, and no run names it for that.
+UNUSED = {
+    *(1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27, 28, 29, 30, 33, 34, 35, 36, 42),
+    *(47, 49, 50, 51, 52, 53, 55, 56, 57, 58, 59, 61, 65, 73, 81, 87, 90, 91, 111, 112, 113, 114, 115, 116, 117, 118),
+    *(122, 123, 124, 125, 138),
+}
+VENDOR = {142, 159, 164, 165}
 #: A run with this Xid alone: the program's owner is told to look at the code.
 PROGRAM = {8, 11, 13, 25, 31, 32, 43, 45, 69, 80, 137, 141}
 #: … to look at the report: they need not end a job, so no node is named.
@@ -102,10 +109,11 @@ def test_a_machine_with_this_xid(code: int, history: str) -> None:
     past = machine(*after_reboots(count, code), fault(HANG, code))
     case = Case("n2", default(), machines={"n2": past}, now=NOW)
     item = advise(case, [of_event(past.events[-1])])
-    assert (item.action if item else None) == steps_of(code)[count]
+    look = "investigate" if code in UNUSED | VENDOR else None
+    assert (item.action if item else None) == (steps_of(code)[count] or look)
 
 
 def test_the_table_holds_each_code_once() -> None:
     codes = [code for group in STEPS.values() for code in group]
     assert len(codes) == len(set(codes))
-    assert not PROGRAM & set(codes) and set(codes) | PROGRAM | HINT <= set(CODES)
+    assert not (PROGRAM | UNUSED | VENDOR) & set(codes) and set(codes) | PROGRAM | HINT <= set(CODES)
