@@ -51,6 +51,16 @@ def next_step(faults: Sequence[Fault], machine: Machine | None, policy: Policy) 
     return max(worth, key=lambda step: (WEIGHT.index(step.action), step.number), default=None)
 
 
+def _newest(judged: Iterable[Judgement]) -> list[Judgement]:
+    """Of faults that are alike in all but their time the heaviest, of these the newest: a driver may tell of one fault
+    a thousand times, and each asks the whole history."""
+    found: dict[tuple[object, ...], Judgement] = {}
+    for one in sorted(judged, key=lambda one: (WEIGHT.index(one.action), one.fault.time or 0.0)):
+        fault = one.fault
+        found[fault.name, fault.code, fault.pci, fault.uuid, fault.link] = one
+    return list(found.values())
+
+
 def _standing(present: Iterable[Fault], known: Iterable[Fault], policy: Policy) -> list[Fault]:
     """Readings of the past that no reboot clears (remap failure, SRAM threshold), of a GPU that shows its class now."""
     known = list(known)

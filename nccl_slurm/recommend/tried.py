@@ -6,12 +6,13 @@ order is believed only beyond what the clocks may err. Who asked for the reboot 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nccl_slurm.history.machine import Machine, MachineEvent
 from nccl_slurm.recommend.fault import Fault, of_machine, same
-from nccl_slurm.recommend.judgement import WEIGHT, classed, judge
+from nccl_slurm.recommend.judgement import WEIGHT, Judgement, classed, judge
 from nccl_slurm.recommend.policy import Policy
 
 __all__ = ["Tried", "tried", "unreturned"]
@@ -44,7 +45,8 @@ def tried(fault: Fault, machine: Machine, policy: Policy) -> Tried:
     if fault.time is None:
         return Tried()
     known = [classed(one, policy) for one in of_machine(machine)]
-    alike = [one for one in known if one.time is not None and same(one, fault, known) and _counts(one, fault, policy)]
+    timed = [one for one in known if one.time is not None and same(one, fault, known)]
+    alike = _counting(timed, fault, policy)
     chain = sorted([*alike, fault], key=lambda one: one.time or 0.0)
     boots = sorted(machine.of_kind("boot"), key=lambda boot: boot.time)
     newest = chain[-1]
@@ -60,15 +62,21 @@ def tried(fault: Fault, machine: Machine, policy: Policy) -> Tried:
     )
 
 
-def _counts(earlier: Fault, fault: Fault, policy: Policy) -> bool:
+def _counting(earlier: Sequence[Fault], fault: Fault, policy: Policy) -> list[Fault]:
     """An earlier fault of the class is this one again only if it is worth as much by the table: a row that was remapped
     (63, a pending row) before a reboot makes no repeat of the first double-bit error after it."""
-    old, new = judge([earlier], policy)[0], judge([fault], policy)[0]
+    now = judge([fault], policy)[0]
+    words = {(one.name, one.code, one.text): one for one in earlier}
+    counts = {key: _counts(judge([one], policy)[0], now) for key, one in words.items()}
+    return [one for one in earlier if counts[one.name, one.code, one.text]]
+
+
+def _counts(old: Judgement, now: Judgement) -> bool:
     if old.action == "none":
         return False
-    if (earlier.name, earlier.code) == (fault.name, fault.code):
+    if (old.fault.name, old.fault.code) == (now.fault.name, now.fault.code):
         return True
-    return "replace" in (old.action, *old.after) and WEIGHT.index(old.action) >= WEIGHT.index(new.action)
+    return "replace" in (old.action, *old.after) and WEIGHT.index(old.action) >= WEIGHT.index(now.action)
 
 
 def _links(
@@ -78,14 +86,22 @@ def _links(
 
     It ends where one was quiet for longer than the window, before a reboot or after it: what is older was mended then.
     """
+    times = [boot.time for boot in boots]
     for earlier, later in zip(reversed(chain[:-1]), reversed(chain), strict=False):
         early, late = earlier.time or 0.0, later.time or 0.0
-        between = [b for b in boots if earlier.before(b.time, b.uncertainty_s) and later.after(b.time, b.uncertainty_s)]
+        inside = boots[bisect_left(times, early) : bisect_right(times, late)]
+        between = [
+            b for b in inside if earlier.before(b.time, b.uncertainty_s) and later.after(b.time, b.uncertainty_s)
+        ]
         if between and (between[0].time - early > window or late - between[-1].time > window):
             return
         if not between and late - early > window:
             return
         yield earlier, between[-1] if between else None
+
+
+def _stands_between(boot: MachineEvent, earlier: Fault, later: Fault) -> bool:
+    return earlier.before(boot.time, boot.uncertainty_s) and later.after(boot.time, boot.uncertainty_s)
 
 
 def unreturned(machine: Machine, since: float) -> MachineEvent | None:
