@@ -71,11 +71,14 @@ def recommend(
 
 
 def advise(case: Case, faults: Sequence[Fault], reason: str = "nccl-slurm") -> Recommendation | None:
-    """The same for one machine without a run: ``faults`` are of trust root. None: no hardware asks for anything.
+    """The same for one machine without a run: ``faults`` are of trust root. None: nothing asks for a look.
 
-    ``reason`` goes into the command, without quotes.
+    ``reason`` goes into the command, without quotes. What statistics say alone comes to a look and no further.
     """
     step = next_step(faults, case.machine, case.policy)
+    suspected = case.site.suspects.get(case.name)
+    if step is None and suspected:
+        step = Step("investigate", "ladder.statistics", 1, (suspected,))
     return None if step is None else _recommendation(case, guarded(case, step), "", (), reason)
 
 
@@ -160,7 +163,7 @@ def _root_hardware(evidence: Evidence, ids: Iterable[str]) -> list[Fact]:
 def _recommendation(case: Case, step: Step, first: str, ids: Sequence[str], reason: str) -> Recommendation:
     heavy = step.action in ("reboot", "replace")
     said = [first] if first else [fault.text[:160] for fault in step.faults[:1]]
-    words = [*said, *step.why, *(_hits(case.site.jobs.get(case.name)) if heavy else ())]
+    words = [*said, *step.why, *((*_hits(case.site.jobs.get(case.name)), *_foreign(case)) if heavy else ())]
     words += [_DESTROYS] if step.action == "replace" else []
     known = case.machine.identity if case.machine else case.view.identity if case.view else None
     return Recommendation(
@@ -172,6 +175,14 @@ def _recommendation(case: Case, step: Step, first: str, ids: Sequence[str], reas
         evidence=tuple(dict.fromkeys([*ids, *(fault.fact for fault in step.faults if fault.fact)])),
         commands=() if step.action == "none" else commands(step.action, case.name, reason, case.site, known),
     )
+
+
+def _foreign(case: Case) -> list[str]:
+    """Another's reason on the node is shown: the command would write over it, and whoever set it had one."""
+    reason = (case.node.reason or "").strip()
+    if not reason or reason.startswith("nccl-slurm"):
+        return []
+    return [f"Its reason in Slurm is '{reason[:120]}', which the command replaces"]
 
 
 def _hits(jobs: Sequence[Running] | None) -> list[str]:

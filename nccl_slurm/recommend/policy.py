@@ -95,7 +95,7 @@ class Policy:
         """The row of a fault's name; one that wants words in the text goes before one that doesn't."""
         low = text.lower()
         rows = self._by_name.get(name, ())
-        return next((row for row in rows if not row.match or any(word in low for word in row.match)), None)
+        return next((row for row in rows if not row.match or any(_has(low, word) for word in row.match)), None)
 
     @cached_property
     def _by_name(self) -> dict[str, list[FaultRow]]:
@@ -104,6 +104,10 @@ class Policy:
             for name in row.names:
                 found.setdefault(name.partition("/")[0], []).append(row)
         return found
+
+
+def _has(text: str, word: str) -> bool:
+    return text.startswith(word[1:]) if word.startswith("^") else word in text
 
 
 @cache

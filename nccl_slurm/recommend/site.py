@@ -37,7 +37,8 @@ class Running:
 class Site:
     """``controllers``: primary first, then backups, as ``scontrol ping`` and slurm.conf name them. ``now`` by node.
     ``jobs`` by node; a node that is missing there was not asked. ``open``: node → reboot | replace, recommended and
-    neither carried out nor declined. ``nodes``: size of the fleet. ``aws_cluster``, ``region``: HyperPod's.
+    neither carried out nor declined. ``suspects``: node → why, of statistics over jobs: a look at most. ``nodes``: size
+    of the fleet. ``aws_cluster``, ``region``: HyperPod's.
     """
 
     kind: str = ""
@@ -49,6 +50,7 @@ class Site:
     now: Mapping[str, NodeNow] = field(default_factory=dict)
     jobs: Mapping[str, Sequence[Running]] = field(default_factory=dict)
     open: Mapping[str, str] = field(default_factory=dict)
+    suspects: Mapping[str, str] = field(default_factory=dict)
     nodes: int | None = None
 
 

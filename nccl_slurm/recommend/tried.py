@@ -74,7 +74,7 @@ def _counting(earlier: Sequence[Fault], fault: Fault, policy: Policy) -> list[Fa
 def _counts(old: Judgement, now: Judgement) -> bool:
     if old.action == "none":
         return False
-    if (old.fault.name, old.fault.code) == (now.fault.name, now.fault.code):
+    if (old.fault.name, old.fault.code, old.after) == (now.fault.name, now.fault.code, now.after):
         return True
     return "replace" in (old.action, *old.after) and WEIGHT.index(old.action) >= WEIGHT.index(now.action)
 

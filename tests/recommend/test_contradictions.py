@@ -33,6 +33,7 @@ def other(name: str, text: str = "") -> MachineEvent:
     return MachineEvent(HANG, "fault", name, "kernel", text)
 
 
+REPLACED, LOOKED_AT = ("reboot", "replace", "replace"), ("reboot", "investigate", "investigate")
 UE = "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_Channel#1_DIMM#0"
 
 CASES = [
@@ -88,6 +89,27 @@ CASES = [
         "DG: replace after a reboot",
     ),
     ("remapping failed", reading(HANG, "gpu.remap-failure"), ("replace",) * 3, "NVIDIA, DG: RMA", "older AWS: reset"),
+    (
+        "7 of 8 GPUs",
+        other("gpu.count", "7 GPUs, Slurm has 8"),
+        ("reboot", "replace", "replace"),
+        "HyperPod's agent reboots",
+        "soperator",
+    ),
+    (
+        "10 of 16 GPUs",
+        other("gpu.count", "10 GPUs, Slurm has 16"),
+        ("reboot", "replace", "replace"),
+        "HyperPod's agent reboots",
+        "soperator",
+    ),
+    (
+        "0 of 8 GPUs",
+        other("gpu.count", "0 GPUs, Slurm has 8"),
+        ("reboot", "investigate", "investigate"),
+        "HyperPod's agent reboots",
+        "soperator",
+    ),
     ("temperature", other("gpu.hot"), ("investigate",) * 3, "ours: cooling first", "NC: 80, MH: 83, 88 and 92 degrees"),
     ("PCIe width", other("gpu.pcie-width"), ("investigate",) * 3, "MF: slow", "-"),
     (

@@ -224,3 +224,25 @@ def test_whom_it_hits_is_said() -> None:
     assert "No job runs there now" in advised(case(site=Site(jobs={"n2": ()}))).why
     assert "there now" not in advised(case()).why
     assert "there now" not in advised(case(role="controller", site=Site(jobs=jobs))).why
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [("ADMIN SHUTDOWN", True), ("nccl-slurm: gpu-hw-lost, report 7", False), (None, False), ("", False)],
+)
+def test_anothers_reason_is_shown(reason: str | None, shown: bool) -> None:
+    found = advised(case(site=Site(now={"n2": NodeNow("IDLE+DRAIN", reason)})))
+    assert found.action == "reboot"
+    assert (f"Its reason in Slurm is '{reason}', which the command replaces" in found.why) is shown
+    look = advised(case(site=Site(now={"n2": NodeNow("IDLE+DRAIN", reason)})), 94)
+    assert look.action == "investigate" and "which the command replaces" not in look.why
+
+
+def test_statistics_alone_are_a_look() -> None:
+    site = Site(suspects={"n2": "lost 9 jobs where 1 was expected"})
+    found = advise(case(*after_reboots(2, 31), site=site), [])
+    assert found is not None
+    assert (found.action, found.rule, found.step) == ("investigate", "ladder.statistics", 1)
+    assert found.why == "n2: lost 9 jobs where 1 was expected"
+    assert advised(case(site=site)).rule == "ladder.reboot"
+    assert advise(case(), []) is None

@@ -128,6 +128,19 @@ def test_readings_after_reboots(name: str, reboots: int, action: str) -> None:
     assert found is not None and found.action == action
 
 
+def test_seven_of_eight_after_a_boot_without_any_is_a_first_time() -> None:
+    """None at all was the driver: that boot says nothing about the board that is missing now."""
+
+    def count(at: float, number: int) -> MachineEvent:
+        words = f"{number} GPUs, Slurm has 8 for the node"
+        return MachineEvent(at, "fault", "gpu.count", "gpu", words, "gpu-hw-lost", data={"found": number})
+
+    for earlier, action in ((0, "reboot"), (7, "replace")):
+        past = machine(count(HANG - DAY, earlier), boot(HANG - HOUR))
+        found = next_step([of_event(count(HANG, 7))], past, default())
+        assert found is not None and found.action == action
+
+
 def test_the_history_is_told_with_its_times() -> None:
     found = step(*after_reboots(1, 79))
     assert found.why == (
