@@ -61,8 +61,8 @@ class Diagnosis:
 def diagnose(parts: Parts, status: str, *, run_in_comment: int | None = None) -> Diagnosis:
     evidence = evidence_of(parts)
     verdict = attribute(evidence)
-    items = recommend(verdict, evidence, machines=parts.machines, site=parts.site, policy=parts.policy, now=parts.now)
-    report = build(evidence, verdict, items, status)
+    asked = recommend(verdict, evidence, machines=parts.machines, site=parts.site, policy=parts.policy, now=parts.now)
+    report = build(evidence, verdict, asked, status)
     return Diagnosis(evidence, report, comment(report, run=run_in_comment), had_gpus(parts.records))
 
 

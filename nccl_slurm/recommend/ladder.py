@@ -178,9 +178,10 @@ def _recommendation(case: Case, step: Step, first: str, ids: Sequence[str], reas
 
 
 def _foreign(case: Case) -> list[str]:
-    """Another's reason on the node is shown: the command would write over it, and whoever set it had one."""
+    """Another's reason on the node is shown: the command would write over it, and whoever set it had one. Slurm takes
+    its own ``Not responding`` away itself."""
     reason = (case.node.reason or "").strip()
-    if not reason or reason.startswith("nccl-slurm"):
+    if not reason or reason.startswith("nccl-slurm") or reason == "Not responding":
         return []
     return [f"Its reason in Slurm is '{reason[:120]}', which the command replaces"]
 

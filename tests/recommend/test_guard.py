@@ -228,7 +228,13 @@ def test_whom_it_hits_is_said() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "shown"),
-    [("ADMIN SHUTDOWN", True), ("nccl-slurm: gpu-hw-lost, report 7", False), (None, False), ("", False)],
+    [
+        ("ADMIN SHUTDOWN", True),
+        ("nccl-slurm: gpu-hw-lost, report 7", False),
+        ("Not responding", False),
+        (None, False),
+        ("", False),
+    ],
 )
 def test_anothers_reason_is_shown(reason: str | None, shown: bool) -> None:
     found = advised(case(site=Site(now={"n2": NodeNow("IDLE+DRAIN", reason)})))
