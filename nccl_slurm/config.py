@@ -28,6 +28,8 @@ DEFAULT_PATH = "/etc/nccl-slurm/nccl-slurm.toml"
 _MAX_CHARACTERS, _MAX_DOTS = 1 << 20, 100
 #: Which ended runs are diagnosed (see docs/jobs.md): those with GPUs or NCCL/torch evidence, all, or none.
 SCOPES = ("gpu-or-evidence", "all", "none")
+#: What commands are printed for (see docs/recommendation.md); empty: as the nodes' records tell.
+SITE_KINDS = ("", "hyperpod", "slurm")
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,13 @@ class Rules:
 
 
 @dataclass(frozen=True)
+class Site:
+    kind: str = ""  # "hyperpod", "slurm"; empty: as a node's own HyperPod files tell
+    aws_cluster: str = ""  # HyperPod's name of the cluster, for the printed command
+    region: str = ""  # AWS region, for the same
+
+
+@dataclass(frozen=True)
 class Config:
     paths: Paths = field(default_factory=Paths)
     store: StoreSection = field(default_factory=StoreSection)
@@ -111,6 +120,7 @@ class Config:
     access: Access = field(default_factory=Access)
     review: Review = field(default_factory=Review)
     rules: Rules = field(default_factory=Rules)
+    site: Site = field(default_factory=Site)
     source: str = field(default="built-in defaults", metadata={"internal": True})
 
     @property
@@ -250,6 +260,8 @@ def _check_values(config: Config, source: str) -> None:
     ]:
         if scope not in SCOPES:
             raise ConfigError(f"{source}: {key}: must be one of {', '.join(SCOPES)}, not {scope!r}")
+    if config.site.kind not in SITE_KINDS:
+        raise ConfigError(f"{source}: site.kind: must be hyperpod, slurm or empty, not {config.site.kind!r}")
     for key in ("state", "events"):
         if not os.path.isabs(getattr(config.paths, key)):
             raise ConfigError(f"{source}: paths.{key}: must be an absolute path")

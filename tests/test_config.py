@@ -32,6 +32,7 @@ def test_the_shipped_file_holds_the_defaults() -> None:
         ("[daemon]\nrecord_uids = [true]", "daemon.record_uids: must be a whole number"),
         ("daemon = 1", "daemon: is a section; write [daemon]"),
         ("[scope]\ndefault = 'al'", "scope.default: must be one of"),
+        ("[site]\nkind = 'eks'", "site.kind: must be hyperpod, slurm or empty, not 'eks'"),
         ("[scope.partitions]\na = 'al'", "scope.partitions.a: must be one of"),
         ("[paths]\nstate = 'here'", "paths.state: must be an absolute path"),
         ("x =", "not valid TOML"),

@@ -103,13 +103,22 @@ def _xid(xid: Xid, means: Mapping[str, str], steps: Mapping[str, Sequence[str]],
         means=f"{xid.mnemonic} in NVIDIA's catalogue; class {xid.hint}: {means.get(xid.hint, '')}",
         proof=f"{_ROLES[xid.role]} {_OF_KERNEL}",
         source=f"{xid.source}: {_XID_SOURCE}",
-        steps=(f"{told}.", *steps.get(xid.hint, ())),
+        steps=(f"{told}.", *_again(xid), *steps.get(xid.hint, ())),
         failure_class=xid.hint,
         action=xid.action,
         role=xid.role,
         producer="kernel",
         related=(xid.hint, "kernel.xid"),
     )
+
+
+def _again(xid: Xid) -> tuple[str, ...]:
+    """The ladder's steps where it comes back on the same GPU after reboots (docs/recommendation.md)."""
+    if xid.final:
+        return ("No reboot helps here.",)
+    times = ("one reboot", "two reboots", "three reboots")
+    words = [f"{action} after {count} that did not help" for action, count in zip(xid.after, times, strict=False)]
+    return (f"Where it comes back on the same GPU: {', '.join(words)}.",) if words else ()
 
 
 def _reason(one: Mapping[str, Any]) -> Entry:

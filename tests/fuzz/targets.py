@@ -32,6 +32,10 @@ from nccl_slurm.parse.folder import Source, read_sources
 from nccl_slurm.parse.kernel import kernel_facts
 from nccl_slurm.parse.scan import LINE_LIMIT
 from nccl_slurm.parse.search import Program, fastest, grep
+from nccl_slurm.recommend import policy
+from nccl_slurm.recommend.guard import Case
+from nccl_slurm.recommend.ladder import advise
+from nccl_slurm.recommend.record import faults, pretended
 from nccl_slurm.report import load
 from nccl_slurm.report.text import render
 from nccl_slurm.scheduler import jobtext, text
@@ -98,7 +102,10 @@ def record(data: bytes) -> None:
     for reading in readings_of(found, 8):
         _, known = compared(known, reading)
     sighting_of(found)
-    made = diagnose(Parts(job, [row], [], Parsed(), ["ctl"]), "final")
+    rules = policy.default()
+    past = pretended(found, "compute", faults(found, rules), 2)
+    made = diagnose(Parts(job, [row], [], Parsed(), ["ctl"], machines={past.node: past}, now=9e8), "final")
+    advise(Case(past.node, rules, machines={past.node: past}), faults(found, rules))
     _shown(json.dumps(made.report, allow_nan=False).encode())
 
 
@@ -139,7 +146,10 @@ def compiled_rows(data: bytes) -> None:
 
 
 def site_rows(data: bytes) -> None:
-    patterns.compile_rows(data.decode("utf-8", "replace"))
+    """A file of rules.d: line patterns and Xids, then the whole decision table."""
+    told = data.decode("utf-8", "replace")
+    patterns.compile_rows(told)
+    policy.load([told])
 
 
 def slurm_tables(data: bytes) -> None:
