@@ -1,8 +1,9 @@
-"""``nccl-slurm nodes [NODE]``: what the daemon saw of each node."""
+"""``nccl-slurm nodes [NODE]``: what the daemon saw of each node, and which ones lose more runs than their peers."""
 
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import click
@@ -20,16 +21,43 @@ EVENTS_SHOWN = 50
 
 @click.command()
 @click.argument("node", required=False)
+@click.option("--lemons", is_flag=True, help="Runs lost beside those of peers, and seven signals, for each node.")
+@click.option("--exclude", is_flag=True, help="Print --exclude=LIST of the flagged nodes, the reasons beside it.")
 @json_option
 @config_option
-def command(node: str | None, as_json: bool, config_path: str | None) -> None:
+def command(node: str | None, lemons: bool, exclude: bool, as_json: bool, config_path: str | None) -> None:
     """List all nodes with their state now, or the events and jobs of NODE (admins)."""
-    store = open_store(config.load(config_path))
+    if (node is not None) + lemons + exclude > 1:
+        raise click.UsageError("give one of NODE, --lemons and --exclude")
+    loaded = config.load(config_path)
+    if lemons or exclude:
+        _lemons(loaded, exclude, as_json)
+        return
+    store = open_store(loaded)
     try:
         value = _all(store) if node is None else _one(store, node)
     finally:
         store.close()
     click.echo(json.dumps(value) if as_json else _text(value))
+
+
+def _lemons(loaded: config.Config, exclude: bool, as_json: bool) -> None:
+    """An exclude list alone goes to standard output, so that it can stand in a command line."""
+    from nccl_slurm.cli import lemons
+
+    thresholds = lemons.thresholds_of(loaded)
+    store = open_store(loaded)
+    try:
+        view = (lemons.exclude_view if exclude else lemons.lemons_view)(store, time.time(), thresholds)
+    finally:
+        store.close()
+    if as_json or not exclude:
+        click.echo(json.dumps(view) if as_json else lemons.lemons_text(view))
+        return
+    if view["exclude"]:
+        click.echo(f"--exclude={view['exclude']}")
+    for line in lemons.exclude_reasons(view):
+        click.echo(line, err=True)
 
 
 def _all(store: Any) -> list[dict[str, Any]]:
