@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nccl_slurm.cli.machines import machines_of
+from nccl_slurm.cli.machines import KINDS, machines_of
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.config import Config
 from nccl_slurm.errors import ConfigError
@@ -105,7 +105,7 @@ def _node(machine: Machine, now: float, thresholds: Thresholds) -> dict[str, Any
         "identity": machine.identity,
         **dict.fromkeys(("hours", "evidence", "expected", "chance", "q", "flagged")),
         "action": "none",
-        "signals": [asdict(signal) for signal in signals(machine, now, thresholds)],
+        "signals": [asdict(signal) for signal in signals(machine, now, thresholds, KINDS)],
     }
 
 

@@ -9,7 +9,10 @@ from typing import Any
 from nccl_slurm.history.machine import Machine, MachineEvent
 from nccl_slurm.history.rows import NodeEventRow, RunRow
 
-__all__ = ["machines_of"]
+__all__ = ["KINDS", "machines_of"]
+
+#: Of events that these machines have.
+KINDS = ("state", "job")
 
 _ALL = 10**9
 #: Verdicts that say that nothing was lost.

@@ -107,21 +107,22 @@ class Pool:
         return sum(count / kind[1] for kind, count in self.against.get(name, {}).items())
 
     def parts(
-        self, name: str, hours: Mapping[int, float], losses: float = 1.0, growth: float = 1.0
+        self, name: str, hours: Mapping[int, float], growth: float = 1.0, own: float | None = None
     ) -> tuple[Part, ...]:
         """What was seen of one machine beside what is expected of its hours, if all are alike.
 
-        ``losses``, ``growth``: how many times as many losses, and hours of this machine, there will be in the end.
+        ``growth``, ``own``: how many times the time until now, of all and of this machine, there will be in the end. As
+        many losses more are expected, and a standard deviation beyond: few losses so far may be luck.
         """
         mine = self.against.get(name, {})
+        more = growth + (growth - 1.0) / math.sqrt(max(1, sum(self.losses.values())))
         parts = []
         for kind, count in self.losses.items():
-            whole, worked = self.hours.get(kind[0], 0.0), hours.get(kind[0], 0.0)
+            whole, worked = self.hours.get(kind[0], 0.0) * growth, hours.get(kind[0], 0.0) * (own or growth)
             here = mine.get(kind, 0)
-            share = worked * growth / (whole * losses) if whole > 0 else 0.0
-            if share > 0 or here:
-                chance = min(1.0, share * self.points[kind] / count)
-                parts.append(Part(kind[1], here, int(count * losses + 0.999), chance))
+            if (whole > 0 and worked > 0) or here:
+                chance = min(1.0, worked / whole * self.points[kind] / count) if whole > 0 else 0.0
+                parts.append(Part(kind[1], here, math.ceil(count * more - 1e-9), chance))
         return tuple(parts)
 
 

@@ -17,7 +17,7 @@ NOW = START + 28 * DAY
 
 def told(events: list[MachineEvent], excluded_by: int | None = None) -> dict[str, Signal]:
     machine = Machine("i-1", "n1", "compute", START, tuple(sorted(events, key=lambda one: one.time)))
-    return {one.name: one for one in signals(machine, NOW, LIMITS, excluded_by)}
+    return {one.name: one for one in signals(machine, NOW, LIMITS, excluded_by=excluded_by)}
 
 
 def job(day: float, nodes: int, failure_class: str | None = None, *, named: bool = False, **more: int) -> MachineEvent:
@@ -41,12 +41,13 @@ ALONE = [job(day / 10, 1) for day in range(20, 39)]
 @pytest.mark.parametrize(
     ("name", "events", "value", "raised"),
     [
-        pytest.param("xid_cnt", [], 0, False, id="no Xid"),
+        pytest.param("xid_cnt", [], None, None, id="no run, so no record"),
+        pytest.param("xid_cnt", [job(1, 2)], 0, False, id="no Xid"),
         pytest.param("xid_cnt", [xid(1, 79), xid(2, 79)], 1, False, id="one Xid twice"),
         pytest.param("xid_cnt", [xid(1, 79), xid(2, 48)], 2, True, id="two Xids"),
         pytest.param("xid_cnt", [xid(1, 79), xid(2, 31, "gpu-app-fault")], 1, False, id="a program's Xid"),
-        pytest.param("xid_cnt", [xid(-1, 79), xid(-2, 48)], 0, False, id="Xids before the window"),
-        pytest.param("xid_cnt", [event(1, "fault", "kernel.mce", "gpu-hw-ecc")], 0, False, id="no Xid but a fault"),
+        pytest.param("xid_cnt", [xid(-1, 79), xid(-2, 48), job(1, 2)], 0, False, id="Xids before the window"),
+        pytest.param("xid_cnt", [event(1, "fault", "kernel.mce", "gpu-hw-ecc"), job(1, 1)], 0, False, id="a fault"),
         pytest.param("tickets", [state(1, "UP+DRAIN", hardware=True)], 1, False, id="drained for hardware"),
         pytest.param(
             "tickets",
@@ -145,8 +146,30 @@ def test_exclusions_that_nobody_counted_are_not_observed(excluded_by: int | None
 
 
 def test_what_comes_after_now_is_not_seen() -> None:
-    later = [xid(29, 79), xid(30, 48), state(0, "UP"), state(31, "DOWN"), job(29, 1, "gpu-hw-ecc")]
+    later = [xid(29, 79), xid(30, 48), state(0, "UP"), state(31, "DOWN"), job(29, 1, "gpu-hw-ecc"), job(1, 2)]
     assert [one.value for one in told(later).values()] == [None, 0, 0, 0, 0, 0, None]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "wanted"),
+    [
+        ((), [None] * 7),
+        (("state",), [None, None, None, 0, None, None, None]),
+        (("state", "job"), [None, None, None, 0, 0, 0, None]),
+        (("state", "action"), [None, None, 0, 0, None, None, None]),
+        (("fault", "job"), [None, 0, None, None, 0, 0, None]),
+    ],
+)
+def test_kinds_of_events_that_nobody_tells_of_are_not_observed(
+    kinds: tuple[str, ...], wanted: list[int | None]
+) -> None:
+    events = tuple(event for event in (state(0, "UP"), job(1, 2)) if event.kind in kinds)
+    machine = Machine("i-1", "n1", events=events)
+    assert [one.value for one in signals(machine, NOW, LIMITS, kinds)] == wanted
+
+
+def test_of_a_machine_without_events_nothing_is_observed() -> None:
+    assert {one.value for one in told([]).values()} == {None}
 
 
 @pytest.mark.parametrize(
