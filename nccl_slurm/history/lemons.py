@@ -117,10 +117,10 @@ def _judged(stages: Sequence[Stage], thresholds: Thresholds) -> tuple[list[_Peer
         if more <= out:
             break
         out |= more
-    near = _below(
-        rarest, thresholds["blame.fdr"]
-    )  # the others can't be flagged, and an exact chance takes milliseconds
-    return peers, {name: _chance(peers, name, least, name in near) for name, least in rarest.items()}
+    weights = _weights(thresholds)
+    # the others can't be flagged, and an exact chance takes milliseconds
+    near = _below({name: value * min(weights) for name, value in rarest.items()}, thresholds["blame.fdr"])
+    return peers, {name: _chance(peers, name, value, weights, name in near) for name, value in rarest.items()}
 
 
 def _below(chances: Mapping[str, float], level: float) -> frozenset[str]:
@@ -149,19 +149,26 @@ class _Peers:
         return self.of(name).parts(name, hours, self.stage.growth, self.stage.growth_of(name) * self._more)
 
 
+def _weights(thresholds: Thresholds) -> tuple[float, float]:
+    """How rare, beside the first stage's, evidence of each stage must be to count as much."""
+    return 1.0, thresholds["blame.second"]
+
+
 def _rarest(stages: Sequence[_Peers], name: str, thresholds: Thresholds) -> float:
-    """The least tail of all stages."""
+    """The least tail of all stages, each by its weight."""
     if all(peers.of(name).evidence(name) < thresholds["blame.least"] for peers in stages):
         return 1.0
-    return min(tail(peers.parts(name)) for peers in stages)
+    weighted = zip(stages, _weights(thresholds), strict=True)
+    return min(1.0, *(tail(peers.parts(name)) / weight for peers, weight in weighted))
 
 
-def _chance(stages: Sequence[_Peers], name: str, rarest: float, exact: bool) -> float:
+def _chance(stages: Sequence[_Peers], name: str, rarest: float, weights: Sequence[float], exact: bool) -> float:
     """That any stage of a machine like its peers gets as rare: the sum over stages, or a bound of it."""
     if not exact:
-        return min(1.0, rarest * len(stages))
-    parts = [peers.parts(name) for peers in stages]
-    return min(1.0, math.fsum(rarest if tail(one) == rarest else attained(one, rarest) for one in parts))
+        return min(1.0, rarest * math.fsum(weights))
+    parts = ((peers.parts(name), weight) for peers, weight in zip(stages, weights, strict=True))
+    tails = (t if (t := tail(one)) / weight == rarest else attained(one, rarest * weight) for one, weight in parts)
+    return min(1.0, math.fsum(tails))
 
 
 def _told(peers: _Peers, name: str, chance: float, q: float, thresholds: Thresholds) -> Suspicion:

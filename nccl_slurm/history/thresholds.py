@@ -39,6 +39,7 @@ _KEYS = ("id", "means", "source", "classes", *_NUMBERS)
 _SHARES = frozenset(
     {
         "blame.fdr",
+        "blame.second",
         "blame.trim",
         "blame.together_share",
         "exclude.share",

@@ -1,7 +1,7 @@
 """The blame test on fleets with known truth: wrong flags, and power beside an exact test that knows the base rate.
 
-    python -m tests.bench.lemons            about 2 minutes
-    python -m tests.bench.lemons --full     more fleets, about half an hour
+    python -m tests.bench.lemons            4 minutes of CPU
+    python -m tests.bench.lemons --full     12 times as many fleets
 
 Each fleet is looked at once a day for 90 days; a node that was flagged on any day counts as flagged. The exact test
 knows the fleet's base rate and how often verdicts name a node, looks once, on the day that is told, and has no daily

@@ -7,7 +7,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nccl_slurm.history.statistics import LEAST, Part, adjusted, attained, bucket, seen, tail
@@ -51,6 +51,7 @@ part = st.builds(
 
 @given(st.lists(part, min_size=1, max_size=3))
 def test_the_tail_is_the_sum_over_all_outcomes(parts: list[Part]) -> None:
+    assume(seen(parts) < 8)  # from there on the grid is coarser
     wanted = 0.0
     for counts in itertools.product(*(range(one.trials + 1) for one in parts)):
         if sum(count / one.of for count, one in zip(counts, parts, strict=True)) >= seen(parts):
