@@ -102,9 +102,9 @@ def test_an_exclude_list_can_stand_in_a_command_line(sour: Store, capsys: pytest
 
 
 def test_neighbouring_lemons_are_folded_and_the_list_is_short(sour: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    for number in range(8):
-        add_run(sour, 3000 + number, 2.5 + 5 * number, "n8", "slurm-node-fail")
-        add_run(sour, 4000 + number, 3 + 5 * number, "n12", "slurm-node-fail")
+    for number in range(14):
+        for at, node in enumerate(("n7", "n8", "n12")):
+            add_run(sour, 3000 + 100 * at + number, 1.5 + at / 3 + 4 * number, node, "slurm-node-fail")
     view = json.loads(run(capsys, "--exclude", "--json")[0])
     assert len(view["nodes"]) == 2 and len(view["left_out"]) == 1
     assert {one["node"] for one in (*view["nodes"], *view["left_out"])} == {"n7", "n8", "n12"}
