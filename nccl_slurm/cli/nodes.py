@@ -1,8 +1,9 @@
-"""``nccl-slurm nodes [NODE]``: states of all nodes; the history of one node's machine."""
+"""``nccl-slurm nodes [NODE]``: states of all nodes; the history of one machine; who loses more runs than peers."""
 
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import click
@@ -21,13 +22,23 @@ EVENTS_SHOWN = 50
 @click.command()
 @click.argument("node", required=False)
 @click.option("--machine", metavar="ID", help="Another machine that had the name, by its identity.")
+@click.option("--lemons", is_flag=True, help="Runs lost beside those of peers, and seven signals, for each node.")
+@click.option("--exclude", is_flag=True, help="Print --exclude=LIST of the flagged nodes, the reasons beside it.")
 @json_option
 @config_option
-def command(node: str | None, machine: str | None, as_json: bool, config_path: str | None) -> None:
+def command(
+    node: str | None, machine: str | None, lemons: bool, exclude: bool, as_json: bool, config_path: str | None
+) -> None:
     """List all nodes with their state now, or the history of NODE's machine and its runs (admins)."""
+    if (node is not None) + lemons + exclude > 1:
+        raise click.UsageError("give one of NODE, --lemons and --exclude")
     if machine is not None and node is None:
         raise click.UsageError("--machine needs a NODE")
-    store = open_store(config.load(config_path))
+    loaded = config.load(config_path)
+    if lemons or exclude:
+        _lemons(loaded, exclude, as_json)
+        return
+    store = open_store(loaded)
     try:
         value = _all(store) if node is None else _one(store, node, machine)
     finally:
@@ -36,6 +47,25 @@ def command(node: str | None, machine: str | None, as_json: bool, config_path: s
         click.echo(json.dumps(value))
     else:
         click.echo(_list(value) if isinstance(value, list) else _history(value))
+
+
+def _lemons(loaded: config.Config, exclude: bool, as_json: bool) -> None:
+    """An exclude list alone goes to standard output, so that it can stand in a command line."""
+    from nccl_slurm.cli import lemons
+
+    thresholds = lemons.thresholds_of(loaded)
+    store = open_store(loaded)
+    try:
+        view = (lemons.exclude_view if exclude else lemons.lemons_view)(store, time.time(), thresholds)
+    finally:
+        store.close()
+    if as_json or not exclude:
+        click.echo(json.dumps(view) if as_json else lemons.lemons_text(view))
+        return
+    if view["exclude"]:
+        click.echo(f"--exclude={view['exclude']}")
+    for line in lemons.exclude_reasons(view):
+        click.echo(line, err=True)
 
 
 def _all(store: Any) -> list[dict[str, Any]]:

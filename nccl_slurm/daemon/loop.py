@@ -23,10 +23,12 @@ from nccl_slurm.daemon.notify import Notifier
 from nccl_slurm.daemon.output import OutputReader
 from nccl_slurm.daemon.proposals import Proposals
 from nccl_slurm.daemon.retention import Forgetting
+from nccl_slurm.daemon.surroundings import Surroundings
 from nccl_slurm.daemon.watch import JobWatch, NodeWatch
 from nccl_slurm.errors import InputError, NcclSlurmError
 from nccl_slurm.history.rows import RunRow
 from nccl_slurm.history.store import Store
+from nccl_slurm.recommend.policy import Policy, default
 from nccl_slurm.scheduler.client import NodeState, SchedulerClient, Settings
 
 __all__ = ["Daemon", "Duty"]
@@ -78,6 +80,7 @@ class Daemon:
         reader: OutputReader,
         settings: Settings,
         notifier: Notifier | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self._config, self._client, self._store, self._clock = config, client, store, clock
         self._notifier = notifier or Notifier("")
@@ -92,7 +95,8 @@ class Daemon:
         self._jobs = JobWatch(client, store, clock, settings.cluster)
         self._ledger = Ledger(client, store, settings.cluster)
         self._proposals = Proposals(config, store, clock)
-        self._conclusions = Conclusions(config, store, clock, reader, self._proposals)
+        around = Surroundings(config, store, self._machines, self._jobs, policy or default())
+        self._conclusions = Conclusions(config, store, clock, reader, self._proposals, around)
         self._comments = CommentWriter(client, store, clock, config.daemon.verify_s)
         self._hints = Hints(config.paths.events)
         self._forgetting = Forgetting(config, store, clock)

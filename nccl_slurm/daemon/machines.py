@@ -34,6 +34,11 @@ class MachineWatch:
         self._states: dict[str, NodeState] = {}
         self.controllers: Sequence[str] = ()
 
+    @property
+    def states(self) -> Sequence[NodeState] | None:
+        """Of the newest poll; None before the first."""
+        return list(self._states.values()) or None
+
     def name(self, nodes: Iterable[str]) -> None:
         """Each of them has a machine from now on, known by name alone until a record tells more."""
         new = [node for node in dict.fromkeys(nodes) if node not in self._now]

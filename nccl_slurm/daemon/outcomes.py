@@ -28,7 +28,9 @@ def outcomes(run: RunRow, report: Mapping[str, Any]) -> dict[str, MachineEvent]:
     failure_class = str(report["verdict"]["class"])
     named = {culprit["host"] for culprit in report["verdict"]["culprits"]}
     name = "well" if failure_class in _WELL else "failed"
-    common: dict[str, Any] = {"job": run.id, "run": run.run, "nodes": len(run.nodes)}
+    common: dict[str, Any] = {"job": run.id, "run": run.run, "nodes": len(run.nodes), "user": run.user}
+    if run.start is not None:
+        common["lasted"] = run.end - run.start
     if failure_class != "benign":
         common["class"] = failure_class
     found = {}

@@ -134,6 +134,12 @@ class JobWatch:
         self._clock = clock
         self._cluster = cluster
         self._seen: dict[int, LiveJob] = {}
+        self._asked = False
+
+    @property
+    def live(self) -> Sequence[LiveJob] | None:
+        """Of the newest poll; None before the first."""
+        return list(self._seen.values()) if self._asked else None
 
     def poll(self) -> list[LiveJob]:
         """All live jobs as Slurm told them; those that have (had) nodes are in the store afterwards."""
@@ -141,7 +147,7 @@ class JobWatch:
         for job in jobs.values():
             if job.nodes and job.start is not None and job.state != "PENDING" and self._seen.get(job.raw_id) != job:
                 self._keep(job, job.start)
-        self._seen = jobs
+        self._seen, self._asked = jobs, True
         return list(jobs.values())
 
     def lives(self, raw_id: int) -> bool:
