@@ -80,11 +80,8 @@ def test_another_machine_under_the_name_starts_anew(lab: Lab) -> None:
     fields = lost_gpu(lab, lab.clock.now() - 1, identity="i-2", boot_id="b", boot_time=lab.clock.now() - 1800)
     lab.record(job, "n1", written=lab.clock.now(), **fields)
     lab.run(5)
-    assert [(one.identity, one.action, one.step) for one in lab.store.recommendations_on("n1")][0] == (
-        "i-2",
-        "reboot",
-        1,
-    )
+    newest = lab.store.recommendations_on("n1")[0]
+    assert (newest.identity, newest.action, newest.step) == ("i-2", "reboot", 1)
 
 
 def test_the_controller_is_never_to_be_rebooted_or_replaced(lab: Lab) -> None:
