@@ -7,7 +7,7 @@ hooks) or ``job`` (anything that a job can print or write).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Iterable, Mapping, Sequence, TypeVar
 
 __all__ = [
@@ -111,7 +111,7 @@ class Fact:
         A class that this version does not know (nodes may run a newer one) is no hint.
         """
         hint = value.get("hint")
-        return cls(**{**value, "hint": hint if hint in CLASSES else None})
+        return cls(**value) if hint is None or hint in CLASSES else cls(**{**value, "hint": None})
 
 
 @dataclass(frozen=True)
@@ -306,6 +306,6 @@ def alike(kind: type[_Kind], source: object, **more: Any) -> _Kind:
     return kind(**{**{name: getattr(source, name) for name in names if hasattr(source, name)}, **more})
 
 
-def numbered(facts: Iterable[Fact]) -> tuple[Fact, ...]:
-    """Facts with ids ``f1``, ``f2`` … in the order given."""
-    return tuple(replace(fact, id=f"f{number}") for number, fact in enumerate(facts, start=1))
+def numbered(facts: Iterable[Fact], first: int = 1) -> tuple[Fact, ...]:
+    """Facts with ids ``f1``, ``f2`` … in the order given, counted from ``first``."""
+    return tuple(Fact(**{**vars(fact), "id": f"f{number}"}) for number, fact in enumerate(facts, first))

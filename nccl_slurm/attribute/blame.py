@@ -132,10 +132,14 @@ def _joined(main: Finding, findings: Sequence[Finding]) -> Finding:
 
 
 def _most_telling(findings: Sequence[Finding]) -> Finding:
-    """Nobody is proven. Exceptions that nobody vouches for come after causes that all ranks share."""
+    """Nobody is proven. Exceptions that nobody vouches for, and mere silence, come after causes that ranks share."""
     shared = any(f.rule.startswith("shared-cause") and f.failure_class != "rank-exception" for f in findings)
-    ordered = [found for found in findings if not (shared and _is_plain_exception(found))]
+    ordered = [found for found in findings if not (shared and (_is_plain_exception(found) or _is_guess(found)))]
     return ordered[0] if ordered else _NOTHING
+
+
+def _is_guess(found: Finding) -> bool:
+    return found.rule.startswith("missing.silent") and found.confidence == "possible"
 
 
 def _is_plain_exception(found: Finding) -> bool:

@@ -32,6 +32,9 @@ _OWN_SIGNALS = frozenset({-11, -7, -4, -8})
 MARGIN_S = 2.0
 #: Ranks whose own words must tell of the loss.
 WITNESSES_MIN = 2
+#: Of so many others one may have left no word of its own, where that many others explained themselves: of a thousand
+#: records some get lost. In a small job the rank that nobody heard of is as likely to have failed first.
+DARK_SHARE, CROWD_MIN = 4, 16
 
 _ATTEMPT = re.compile(r"^(.{0,4096}?)attempt_(\d{1,6})/")
 
@@ -40,8 +43,9 @@ _ATTEMPT = re.compile(r"^(.{0,4096}?)attempt_(\d{1,6})/")
 class Death:
     """A rank that failed by itself.
 
-    ``intrinsic``: no other rank can have brought it about. ``weak``: an exit code without any word why. ``late``: the
-    time is when an agent looked, which may be any time after the death.
+    ``intrinsic``: no other rank can have brought it about. ``weak``: an exit code without any word why, or SIGABRT, by
+    which torch's watchdog ends a rank that lost another one. ``late``: the time is when an agent looked, which may be
+    any time after the death.
     """
 
     rank: int
@@ -152,7 +156,52 @@ def _excludes_others(scene: Scene, first: Death, everyone: Sequence[Death]) -> b
         explained = explained and (_someone_said_why(scene) or _left_on_purpose(scene, first))
     elif first.intrinsic:
         return True
-    return explained and bool(others) and not endings.may_be_caused_by_end(scene, first.facts)
+    elif not explained:
+        explained = _but_for_few(scene, first, [rank for rank in others if rank not in later])
+    proven = explained and bool(others) and not _may_be_a_reaction(scene, first)
+    return proven and not endings.may_be_caused_by_end(scene, first.facts)
+
+
+def _may_be_a_reaction(scene: Scene, first: Death) -> bool:
+    """What a program made of a wait looks like a failure of its own where the words of the wait are lost.
+
+    ``raise … from None`` hides them. A type that wraps anything tells no more where no other rank says that it lost
+    this one: an agent may have ended them all before they told that they waited too, or that they failed alike.
+    SIGABRT says that somebody gave up, the C++ runtime too in a process that leaves while its threads run.
+    """
+    others = scene.expected - {first.rank}
+    alone = not any(scene.spoke(rank) for rank in others)
+    if first.failure_class == "process-signal":
+        return scene.exits.get(first.rank) == -6 and not any(rank in scene.lost for rank in others)
+    words = [fact for fact in first.facts if not reading.tells_only_an_exit(fact)] or _nameless_words(scene)
+    return any(reading.hides_context(fact) or (alone and _may_be_of_all(fact)) for fact in words)
+
+
+def _may_be_of_all(fact: Fact) -> bool:
+    return reading.wraps_anything(fact) or reading.meets_all(fact)
+
+
+def _but_for_few(scene: Scene, first: Death, others: Sequence[int]) -> bool:
+    """It alone told a failure of its own, and few others told nothing at all, while the rest explained itself.
+
+    All ranks run one program: were the failure how that program words a lost peer, others would have worded it so too.
+    A peer that was lost before it, as far as clocks tell, speaks against it.
+    """
+    open_ones = [rank for rank in others if not _is_explained(scene, rank)]
+    dark = [rank for rank in open_ones if not scene.spoke(rank)]
+    rest = len(others) - len(open_ones)
+    few = len(dark) == len(open_ones) and rest >= max(CROWD_MIN, DARK_SHARE * len(dark))
+    return few and not _lost_before(scene, first)
+
+
+def _lost_before(scene: Scene, first: Death) -> bool:
+    if first.time is None:
+        return False
+    losses = (
+        loss for rank, facts in scene.lost.items() if rank != first.rank for loss in facts if loss.time is not None
+    )
+    margin = MARGIN_S + first.uncertainty_s
+    return any((loss.time or 0.0) + (loss.uncertainty_s or 0.0) + margin < first.time for loss in losses)
 
 
 def _left_on_purpose(scene: Scene, first: Death) -> bool:
@@ -167,14 +216,20 @@ def _someone_said_why(scene: Scene) -> bool:
     """
     if scene.reacted:
         return False
+    return bool(_nameless_words(scene))
+
+
+def _nameless_words(scene: Scene) -> list[Fact]:
+    """Causes of one rank whose rank is not told."""
     words = (f for f in scene.facts if f.role == "cause" and f.rank is None and f.hint in CLASSES_OF_A_RANK)
-    return any(not reading.tells_only_an_exit(f) for f in words)
+    return [fact for fact in words if not reading.tells_only_an_exit(fact)]
 
 
 def _is_explained(scene: Scene, rank: int) -> bool:
     if rank in scene.consequences or rank in scene.ended_by_agent:
         return True
-    return scene.exits.get(rank) == 0
+    code = scene.exits.get(rank)
+    return code == 0 or (code == -6 and _may_abort(scene, rank))
 
 
 def _alibis(scene: Scene, culprit: int) -> list[Fact]:
@@ -195,8 +250,12 @@ def _death(scene: Scene, rank: int) -> Death | None:
 
 
 def _own_causes(scene: Scene, rank: int) -> list[Fact]:
-    """Causes of the earliest attempt that came before this rank began to wait and before the run was ended."""
-    words = (*scene.said.get(rank, ()), *scene.kernel_words(rank))
+    """Causes of the earliest attempt that came before this rank began to wait and before the run was ended.
+
+    A line of the kernel that a rank prints is none of them: the node's own kernel log tells of machines.
+    """
+    own = (fact for fact in scene.said.get(rank, ()) if fact.producer not in reading.MACHINE_PRODUCERS)
+    words = (*own, *scene.kernel_words(rank))
     said = [f for f in words if f.role == "cause" and f.hint in CLASSES_OF_A_RANK]
     said = [f for f in said if not reading.tells_only_an_exit(f)]
     said = [f for f in said if not _is_reaction(scene, rank, f) and not endings.after_end(scene, f)]
@@ -240,13 +299,18 @@ def _comes_before(cause: Fact, loss: Fact) -> bool:
 
 
 def _is_later_attempt(fact: Fact, cause: Fact) -> bool:
-    return _attempt(fact)[0] == _attempt(cause)[0] and _attempt(fact)[1] > _attempt(cause)[1]
+    """Of one rank: its agent's folder and its agent's output count attempts alike, two folders do not."""
+    (one, number), (other, of_cause) = _attempt(fact), _attempt(cause)
+    in_folders = bool(_ATTEMPT.search(fact.file or "") and _ATTEMPT.search(cause.file or ""))
+    return number > of_cause and (one == other or not in_folders)
 
 
 def _attempt(fact: Fact) -> tuple[str, int]:
-    """(folder of the agent, its restart number), from the file's place; ``attempt_0`` where it tells none."""
+    """(folder of the agent, or its output; its restart number): from the file's place, else as the line was dated."""
     match = _ATTEMPT.search(fact.file or "")
-    return (match.group(1), int(match.group(2))) if match else ("", 0)
+    if match:
+        return match.group(1), int(match.group(2))
+    return fact.file or "", reading.number(fact.data, "attempt") or 0
 
 
 def _by_word(rank: int, causes: Sequence[Fact]) -> Death:
@@ -271,13 +335,16 @@ def _by_signal(scene: Scene, rank: int, code: int) -> Death | None:
         return None
     facts = _exit_facts(scene, rank)
     why, (first, uncertainty) = f"ended by {signal_name(code)}", _when(facts)
-    own, action = code in _OWN_SIGNALS, action_of_signal(code)
-    return Death(rank, "process-signal", why, facts, first, uncertainty, own, late=True, action=action)
+    own, action, weak = code in _OWN_SIGNALS, action_of_signal(code), code == -6 and scene.uses_nccl
+    return Death(rank, "process-signal", why, facts, first, uncertainty, own, late=True, weak=weak, action=action)
 
 
 def _may_abort(scene: Scene, rank: int) -> bool:
-    """SIGABRT is how watchdogs end all ranks of a hang, the culprit's too, and what follows data of a wrong size."""
-    return scene.timed_out or scene.mismatched or rank in scene.consequences
+    """SIGABRT is how watchdogs end all ranks of a hang, the culprit's too, and those of NCCL any rank that lost another
+    one; and it is what follows data of a wrong size."""
+    lost = scene.uses_nccl and (scene.reacted or bool(scene.stricken))
+    left = any(fact.kind in reading.EXITED_WITH_THREADS and fact.rank in (None, rank) for fact in scene.facts)
+    return lost or left or scene.timed_out or scene.mismatched or rank in scene.consequences
 
 
 def signal_name(code: int) -> str:
@@ -295,15 +362,28 @@ def action_of_signal(code: int | None) -> str | None:
 def _by_exit(scene: Scene, rank: int, code: int) -> Death:
     facts = _exit_facts(scene, rank)
     first, uncertainty = _when(facts)
-    nameless = any(fact.rank is None and fact.kind == reading.EXCEPTION for fact in scene.facts)
+    nameless = _nameless(scene)
     why = f"exit code {code}, {'and an exception that names no rank' if nameless else 'without a word why'}"
-    return Death(rank, "rank-exception", why, facts, first, uncertainty, code != 1, late=True, weak=True)
+    failure = nameless.hint or "rank-exception" if nameless else "rank-exception"
+    return Death(rank, failure, why, facts, first, uncertainty, code != 1, late=True, weak=True)
+
+
+def _nameless(scene: Scene) -> Fact | None:
+    """The word of a rank that is not told: the most telling one, where all of them tell of one class."""
+    words = [
+        f for f in scene.facts if f.rank is None and f.role == "cause" and f.producer in ("python", "cuda", "torch")
+    ]
+    telling = [f for f in words if f.hint in CLASSES_OF_A_RANK and f.hint != "rank-exception"]
+    if telling:
+        return telling[0] if len({fact.hint for fact in telling}) == 1 else None
+    return next((fact for fact in words if fact.kind == reading.EXCEPTION), None)
 
 
 def _exit_facts(scene: Scene, rank: int) -> list[Fact]:
     """Lines that tell this rank's exit: the agent's table, or srun's line about its task."""
     own = [fact for fact in scene.said.get(rank, ()) if reading.number(fact.data, "exitcode", "exit") is not None]
-    return own or scene.by_task.get(rank, [])
+    this = [fact for fact in own if reading.number(fact.data, "exitcode", "exit") == scene.exits.get(rank)]
+    return this or own or scene.by_task.get(rank, [])
 
 
 def _when(facts: Iterable[Fact]) -> tuple[float | None, float]:

@@ -3,13 +3,17 @@
 With ``TORCH_DISTRIBUTED_DEBUG=DETAIL`` each rank compares its fingerprint with the others' and names the first that
 differs: the good ranks agree on "but Rank N", the odd one names some good rank. So the majority's word counts, and a
 tie or a single reporter proves nobody. Without it, timeouts at one sequence number of one group with unlike operations
-show the same.
+show the same, and so do flight recorder dumps.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
 
 from nccl_slurm.attribute import reading
 from nccl_slurm.attribute.finding import Finding, cite, rank_list
@@ -21,12 +25,17 @@ __all__ = ["find"]
 _CLASS = "collective-mismatch"
 #: Ranks that must agree before the odd one out is called odd.
 AGREE_MIN = 2
+#: Entries that the reader of dumps keeps of a group (`parse.flight_recorder`).
+_RECENT_MAX = 32
+_SHAPE = re.compile(r"\[([\d, ]+)\]")
+#: Sequence number → rank → fact.
+_Calls = dict[int, dict[int, Fact]]
 #: Operations in which all ranks pass the same number of elements.
 _EVEN_OPS = frozenset({"ALLREDUCE", "BROADCAST", "REDUCE"})
 
 
 def find(scene: Scene) -> Finding | None:
-    return _detail(scene) or _unlike_timeouts(scene) or _other_words(scene)
+    return _detail(scene) or _unlike_timeouts(scene) or _recorded(scene) or _other_words(scene)
 
 
 def _detail(scene: Scene) -> Finding | None:
@@ -99,6 +108,54 @@ def _groups(facts: Sequence[Fact]) -> dict[int | None, str]:
     return {seq: groups.pop() for seq, groups in told.items() if len(groups) == 1}
 
 
+def _recorded(scene: Scene) -> Finding | None:
+    """Dumps of one group hold unlike operations at one sequence number."""
+    calls: dict[str, _Calls] = defaultdict(lambda: defaultdict(dict))
+    apart = set()  # groups whose numbers count the messages between two ranks as well (torch to 2.2)
+    for fact in scene.facts:
+        if fact.kind != reading.DUMPED or fact.rank is None:
+            continue
+        group = str(fact.data.get("pg"))
+        for seq, call in _calls(fact):
+            calls[group][seq].setdefault(fact.rank, replace(fact, data={**fact.data, **call}))
+            if call["op"].rpartition(":")[2].startswith(("send", "recv")):
+                apart.add(group)
+    found = (_first_unlike(scene, group, calls[group]) for group in sorted(set(calls) - apart))
+    return next((finding for finding in found if finding), None)
+
+
+def _first_unlike(scene: Scene, group: str, calls: _Calls) -> Finding | None:
+    """Only after a collective in which the odd one agreed: else its dump may be of another program or attempt."""
+    agreed: set[int] = set()
+    for seq, by_rank in sorted(calls.items()):
+        found = _compare(scene, group, seq, by_rank)
+        if found:
+            return replace(found, rule="mismatch.recorded") if seq == 1 or found.named() <= agreed else None
+        agreed |= set(by_rank) if len(by_rank) > 1 else set()
+    return None
+
+
+def _calls(fact: Fact) -> Iterator[tuple[int, dict[str, str]]]:
+    """A dump's ``7 gloo:all_reduce [[64]]``. Several entries of one number are one coalesced call: the first one tells,
+    and is missing of the oldest number where the list was cut there."""
+    recent = fact.data.get("recent")
+    lines = [str(line).split(" ", 2) for line in recent] if isinstance(recent, list) else []
+    oldest = lines[0][0] if len(lines) >= _RECENT_MAX else None
+    seen = {oldest}
+    for seq, op, sizes in (line for line in lines if len(line) == 3):
+        if seq.isdecimal() and len(seq) < 19 and seq not in seen:
+            seen.add(seq)
+            yield int(seq), {"op": op, "sizes": sizes}
+
+
+def _elements(sizes: Any) -> str | None:
+    """Number of elements of ``[[64, 64], [8]]``; None where a list was cut short."""
+    if not isinstance(sizes, str) or "…" in sizes or not sizes.endswith("]"):
+        return None
+    shapes = (part.replace(",", " ").split() for part in _SHAPE.findall(sizes))
+    return str(sum(prod(int(size) for size in shape) for shape in shapes))
+
+
 def _compare(scene: Scene, group: str, seq: int, by_rank: Mapping[int, Fact]) -> Finding | None:
     calls: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for rank, fact in by_rank.items():
@@ -122,7 +179,9 @@ def _operation(fact: Fact) -> tuple[str, ...]:
     if not isinstance(op, str):
         return ()
     count = reading.number(fact.data, "numel_in", "numelin")
-    return (op, str(count)) if op in _EVEN_OPS and count is not None else (op,)
+    told = _elements(fact.data.get("sizes")) if count is None else str(count)
+    name = op.rpartition(":")[2].replace("_", "").upper()
+    return (op, told) if name in _EVEN_OPS and told is not None else (op,)
 
 
 def _other_words(scene: Scene) -> Finding | None:

@@ -1,4 +1,5 @@
-"""Ranks that are known by their absence: no timeout of their own while all others wait, or named missing by the others.
+"""Ranks that are known by their absence: no timeout of their own while all others wait, or named missing by the others,
+or gone with exit 0 while all others still needed them.
 
 Silence alone proves nothing: survivors are often ended by their agent before they print, a file may not have been
 captured. A silent rank is proven only where the world size is known, every other rank says that it waits, and the
@@ -8,11 +9,13 @@ that it was not in the collective.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from nccl_slurm.attribute import reading
+from nccl_slurm.attribute import first_failure, reading
 from nccl_slurm.attribute.finding import Finding, cite, rank_list
+from nccl_slurm.attribute.first_failure import CLASSES_OF_A_RANK
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
 
@@ -20,11 +23,14 @@ __all__ = ["find"]
 
 #: Witnesses without whom one timeout could as well be the network between two ranks.
 WITNESSES_MIN = 2
+#: An agent ends its workers a moment after the first one gave up. Of many ranks one may have entered the collective
+#: that moment later than the others, and then its silence shows nothing, unless SIGTERM did not end it.
+HURRY_MAX = 16
 _CLASS = "collective-missing-rank"
 
 
 def find(scene: Scene) -> Finding | None:
-    rules: tuple[Callable[[Scene], Finding | None], ...] = (_analyser, _store_key, _barrier, _silent)
+    rules: tuple[Callable[[Scene], Finding | None], ...] = (_analyser, _store_key, _barrier, _silent, _left)
     return next((found for found in (rule(scene) for rule in rules) if found), None)
 
 
@@ -33,8 +39,8 @@ def _silent(scene: Scene) -> Finding | None:
     world = scene.world or scene.listed_by_agents
     if not scene.waits or world is None:
         return None
-    waiting = set(scene.waits) | set(scene.lost)
-    silent = sorted(scene.expected - waiting)
+    waiting = set(scene.waits) | set(scene.lost) | scene.stricken
+    silent = sorted(rank for rank in scene.expected - waiting if not _failed_otherwise(scene, rank))
     if not silent or len(silent) > len(waiting):
         return None
     alone = len(silent) == 1
@@ -52,7 +58,56 @@ def _silent(scene: Scene) -> Finding | None:
 
 
 def _is_clear(scene: Scene, silent: int, waiting: set[int]) -> bool:
-    return len(waiting) >= WITNESSES_MIN and _stood_aside(scene, silent) and _same_seq(scene)
+    enough = len(waiting) >= WITNESSES_MIN and _same_seq(scene)
+    return enough and _stood_aside(scene, silent) and _would_be_heard(scene, silent)
+
+
+def _failed_otherwise(scene: Scene, rank: int) -> bool:
+    """It told a failure that all ranks may share or that is its machine's: it was not silent."""
+    said = (fact for fact in scene.said.get(rank, ()) if fact.role == "cause" and fact.hint is not None)
+    return any(fact.hint not in CLASSES_OF_A_RANK for fact in said)
+
+
+def _would_be_heard(scene: Scene, rank: int) -> bool:
+    """Where each rank writes a file of its own, one that was lost looks like silence: then its own has to be there.
+
+    Not of a rank that others saw end with exit 0: whoever waits in vain does not.
+    """
+    if any(reading.told_idle(fact) for fact in scene.said.get(rank, ())) or scene.exits.get(rank) == 0:
+        return True
+    files = {fact.file for facts in scene.waits.values() for fact in facts[:1] if fact.file is not None}
+    if len(files) < len(scene.waits):
+        return True
+    row = scene.table.get(rank)
+    return row is not None and bool({_kind(name) for name in row.files} & {_kind(name) for name in files})
+
+
+def _kind(name: str) -> str:
+    """The file's own name without its numbers: ``rank_3.log`` and ``rank_4.log`` are of one kind."""
+    return re.sub(r"\d+", "", name.rpartition("/")[2])
+
+
+def _left(scene: Scene) -> Finding | None:
+    """One rank had ended with exit 0, all that others say is that they lost somebody.
+
+    Whoever lost a peer first lost one that went without a word of its own, and there is no other such rank.
+    """
+    gone = sorted(rank for rank in scene.expected if scene.exits.get(rank) == 0)
+    others = scene.expected - set(gone)
+    if len(gone) != 1 or scene.world is None or scene.timed_out or scene.spoke(gone[0]):
+        return None
+    lost = [facts[0] for rank, facts in sorted(scene.lost.items()) if rank in others]
+    reacted = all(rank in scene.lost or rank in scene.ended_by_agent for rank in others)
+    if len(lost) < WITNESSES_MIN or not reacted or first_failure.deaths(scene):
+        return None
+    why = "it had finished with exit 0, and the others lost their connections to it"
+    return Finding(
+        rule="missing.left",
+        failure_class=_CLASS,
+        confidence="proven",
+        summary=f"Rank {gone[0]} finished with exit 0 while the other {len(others)} ranks went on: they lost it.",
+        facts=cite([*_last_words(scene, gone), *lost]),
+    ).naming([_absent(scene, gone[0], why, lost)], proven=True)
 
 
 def _absent(scene: Scene, rank: int, why: str, waits: Sequence[Fact]) -> Culprit:
@@ -66,7 +121,9 @@ def _last_words(scene: Scene, ranks: Iterable[int]) -> list[Fact]:
 def _stood_aside(scene: Scene, rank: int) -> bool:
     if any(reading.told_idle(fact) for fact in scene.said.get(rank, ())):
         return True
-    return scene.exits.get(rank) == 0 or rank in scene.ended_by_agent
+    if scene.exits.get(rank) == 0:
+        return True
+    return rank in scene.ended_by_agent and (len(scene.expected) <= HURRY_MAX or scene.exits.get(rank) == -9)
 
 
 def _how_it_ended(scene: Scene, rank: int) -> str:
@@ -104,7 +161,11 @@ def _analyser(scene: Scene) -> Finding | None:
 
 
 def _store_key(scene: Scene) -> Finding | None:
-    """Set-up of a process group waits for a key that the missing rank would have written: its number ends the key."""
+    """Set-up of a process group waits for a key that the missing rank would have written: its number ends the key.
+
+    The keys are asked for in the order of ranks, so that the world may be larger than what was seen: this rank is
+    missing all the same, if it is known to have lived.
+    """
     votes: dict[int, list[Fact]] = defaultdict(list)
     for fact in scene.facts:
         missing = reading.missing_in_store(fact)
@@ -115,7 +176,8 @@ def _store_key(scene: Scene) -> Finding | None:
     rank, facts = next(iter(votes.items()))
     witnesses = {fact.rank for fact in facts if fact.rank is not None} - {rank}
     others = scene.expected - {rank}
-    proven = scene.world is not None and witnesses == others and len(witnesses) >= WITNESSES_MIN
+    lived = scene.world is not None or rank in scene.ended_by_agent
+    proven = lived and witnesses == others and len(witnesses) >= WITNESSES_MIN
     return _by_name(scene, "missing.store-key", [rank], facts, proven=proven, who="the store")
 
 

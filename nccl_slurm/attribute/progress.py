@@ -22,6 +22,9 @@ __all__ = ["DEFAULT_GROUP", "find", "in_flight", "waiting_for_others"]
 DEFAULT_GROUP = "0"
 #: With one witness it may be that one who is out of step.
 WITNESSES_MIN = 2
+#: Of so many ranks that wait one may be unheard of, where at least that many wait: of a thousand records some get lost.
+#: In a small job the rank that nobody heard of is the likelier one to have stopped.
+UNHEARD_SHARE, CROWD_MIN = 4, 16
 
 _Counts = Mapping[str, int]
 
@@ -43,7 +46,7 @@ def find(scene: Scene) -> Finding | None:
         stopped = frozenset(rank for rank in stall.behind if not waits_somewhere(scene, rank))
         if stopped:
             return _finding(scene, stall, stopped)
-    return None
+    return next((found for found in (_elsewhere(scene, stall) for stall in stalls) if found), None)
 
 
 def waiting_for_others(scene: Scene) -> frozenset[int]:
@@ -97,6 +100,37 @@ def _finding(scene: Scene, stall: Stall, stopped: frozenset[int]) -> Finding:
     ).naming([scene.culprit(rank, why, cite(_own(scene, rank))) for rank in ranks], proven=proven)
 
 
+def _elsewhere(scene: Scene, stall: Stall) -> Finding | None:
+    """One rank waits in something else, all others of the job in this collective: nobody is left whom it could wait
+    for. It issued another operation, or in another order, than the rest."""
+    odd = min(stall.behind)
+    if len(stall.behind) != 1 or stall.waiting | {odd} != scene.expected or not _waits_alone(scene, odd, stall.group):
+        return None
+    why = f"waits in another operation than collective {stall.seq} of process group {stall.group}, as all others do"
+    facts = _facts(scene, stall, stall.behind)
+    proven = scene.world is not None and bool(scene.waits) and len(stall.waiting) >= WITNESSES_MIN
+    return Finding(
+        rule="progress.elsewhere",
+        failure_class="collective-mismatch",
+        confidence="proven" if proven else "likely",
+        summary=f"Rank {odd} {why}: they wait for it and it for them.",
+        facts=cite([*scene.waits.get(odd, ())[:1], *facts]),
+    ).naming([scene.culprit(odd, why, cite(_own(scene, odd)))], proven=proven)
+
+
+def _waits_alone(scene: Scene, odd: int, group: str) -> bool:
+    """It waits in another group where nobody is as far, or says so of a transport that blocks the process."""
+    own = {name: counts for name, counts in scene.table[odd].progress.items() if name != group and in_flight(counts)}
+    others = [row.progress for rank, row in scene.table.items() if rank != odd]
+    if any(
+        theirs.get(name, {}).get("enqueued", -1) > counts["completed"]
+        for name, counts in own.items()
+        for theirs in others
+    ):
+        return False
+    return bool(own) or any(fact.producer == "gloo" for fact in scene.waits.get(odd, ()))
+
+
 def _ahead(stall: Stall, facts: Sequence[Fact]) -> Finding:
     """As many ranks are short of the collective as wait in it: the few may have issued one too many."""
     return Finding(
@@ -110,14 +144,23 @@ def _ahead(stall: Stall, facts: Sequence[Fact]) -> Finding:
 
 
 def _proven(scene: Scene, stall: Stall, stopped: frozenset[int]) -> bool:
-    """Someone's timeout says that this was a hang, and every other rank of the group is known to wait.
+    """Someone's timeout says that this was a hang, and of the group's other ranks all but a few are known to wait.
 
-    Without a timeout two dumps may just have been taken at different moments.
+    Without a timeout two dumps may just have been taken at different moments. A rank that nobody heard of may have
+    stopped as well: that makes those who are known to have stopped no victims, if they wait in no group at all.
     """
     silent = scene.expected - stall.waiting - stall.behind if stall.group == DEFAULT_GROUP else frozenset()
     others = stall.behind - stopped
     hung = bool(scene.waits) and len(stall.waiting) >= WITNESSES_MIN
-    return hung and not silent and all(waits_somewhere(scene, rank) for rank in others)
+    few = not silent or len(stall.waiting) >= max(CROWD_MIN, UNHEARD_SHARE * len(silent))
+    alone = not silent or all(_told_of_all_groups(scene, rank) for rank in stopped)
+    return hung and few and alone and all(waits_somewhere(scene, rank) for rank in others)
+
+
+def _told_of_all_groups(scene: Scene, rank: int) -> bool:
+    """By a dump; the monitor's words count the default group alone, which will do where no other one is heard of."""
+    dumped = any(fact.kind == reading.DUMPED for fact in scene.said.get(rank, ()))
+    return dumped or _groups(scene) <= {DEFAULT_GROUP}
 
 
 def _facts(scene: Scene, stall: Stall, stopped: frozenset[int]) -> list[Fact]:

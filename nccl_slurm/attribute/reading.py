@@ -9,14 +9,18 @@ from typing import Any
 from nccl_slurm.model import Fact
 
 __all__ = [
+    "hides_context",
     "is_absurd",
     "is_agent_kill",
     "is_end_of_run",
+    "is_failed_transfer",
+    "is_of_nccl",
     "is_p2p",
     "is_peer_lost",
     "is_told",
     "is_wait",
     "kind_of",
+    "meets_all",
     "missing_in_store",
     "number",
     "numbers",
@@ -25,6 +29,7 @@ __all__ = [
     "told_idle",
     "waited_since",
     "words",
+    "wraps_anything",
 ]
 
 #: No GPU has a twentieth of that.
@@ -44,8 +49,12 @@ P2P = frozenset({"SEND", "RECV", "COALESCED"})
 HEARTBEAT = frozenset({"torch.heartbeat", "torch.terminating-heartbeat"})
 #: torchrun's agent ends a worker because another one failed: SIGTERM, then SIGKILL.
 AGENT_TERM, AGENT_KILL = frozenset({"elastic.closing"}), frozenset({"elastic.forced-kill"})
+#: For each attempt the worker that this agent saw first.
+FAILED = frozenset({"elastic.failed", "elastic.closed-worker"})
 #: A block of an agent's failure table, and the error.json of a worker.
 FAILURE, ERROR_FILE = "elastic.failure", "elastic.error-file"
+#: A flight recorder dump: counters and last collectives of each group that its rank is in.
+DUMPED = "flight-recorder.status"
 DETAIL_MISMATCH = frozenset({"torch.mismatch"})
 ANALYSER_MISSING = frozenset({"flight-recorder.missing-ranks"})
 STORE_WAITS = frozenset({"torch.store-wait"})
@@ -60,12 +69,20 @@ END_OF_RUN = frozenset({"slurm.cancelled"})
 TASK = "slurm.task"
 #: How many ranks a step of several had.
 STEP_WORLD = "slurm.step-world"
+#: The C++ runtime's word on a process that went through exit() while threads of its ran: how it left, not why.
+EXITED_WITH_THREADS = frozenset({"framework.exited-with-threads"})
 #: srun begins to end all tasks of a step; a task killed after that is no lead.
 STEP_ENDING = frozenset({"slurm.ending", "slurm.task-exit", "slurm.task-oom", "slurm.cancelled"})
 #: The printing node's own adapter failed: no peer can bring that about.
 OWN_ADAPTER = frozenset({"nccl.ib-fatal"})
 #: The line itself names the rank and a failure of its own data.
 INTRINSIC = frozenset({"framework.nan", "framework.mpi-exit"})
+#: Lines of torch's watchdog, which only NCCL's process groups have.
+WATCHDOG = frozenset(
+    {"torch.watchdog-timeout", "torch.pg-status", "torch.async-error", "torch.watchdog-terminated", "torch.taking-down"}
+)
+#: A transfer of a running collective failed, whoever is to blame.
+FAILED_TRANSFERS = frozenset({"nccl.ib-completion", "nccl.ib-flush", "ofi.request", "torch.async-error"})
 MACHINE_PRODUCERS = frozenset({"kernel", "gpu"})
 
 
@@ -98,12 +115,35 @@ def is_p2p(fact: Fact) -> bool:
     return fact.data.get("op") in P2P
 
 
+def hides_context(fact: Fact) -> bool:
+    """An exception that was raised ``from None``: what it was raised for is not printed."""
+    return number(fact.data, "from_none") == 1
+
+
+def wraps_anything(fact: Fact) -> bool:
+    """An exception of a type that programs raise for whatever went wrong below."""
+    return fact.data.get("type") in ("RuntimeError", "Exception")
+
+
+def meets_all(fact: Fact) -> bool:
+    """An exception that every rank meets that runs the same program: what can't be imported or compiled."""
+    return fact.data.get("type") in ("ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError")
+
+
 def is_told(fact: Fact) -> bool:
     return fact.kind in TOLD
 
 
 def is_peer_lost(fact: Fact) -> bool:
     return fact.role == "consequence" and fact.hint == "net-peer-lost"
+
+
+def is_of_nccl(fact: Fact) -> bool:
+    return fact.producer in ("nccl", "ofi") or fact.kind in WATCHDOG
+
+
+def is_failed_transfer(fact: Fact) -> bool:
+    return fact.kind in FAILED_TRANSFERS
 
 
 def is_agent_kill(fact: Fact, *, forced: bool = False) -> bool:

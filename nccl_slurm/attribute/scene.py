@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from nccl_slurm.attribute import reading
+from nccl_slurm.attribute.agents import Agents
 from nccl_slurm.attribute.clocks import Clocks, Moment
 from nccl_slurm.attribute.ending import STAMP_S, Ending, ending_of
 from nccl_slurm.model import Culprit, Evidence, Fact, Rank
@@ -42,6 +43,18 @@ class Scene:
         self.world = told if told is not None and 0 < told <= WORLD_MAX else self._world_of_agents()
         if self.tasks_are_ranks:
             self.facts = tuple(_by_its_task(fact) for fact in evidence.facts)
+        self.agents = Agents(self.facts, self.table, self.world)
+        self.facts = tuple(self.agents.dated(self.agents.placed(fact)) for fact in self.facts)
+        self._leave_later_attempts()
+
+    def _leave_later_attempts(self) -> None:
+        """What failed first counts: ranks that waited in the first attempt and in the second waited for two things."""
+        later = [fact for fact in self.facts if self.agents.is_later(fact)]
+        if not later:
+            return
+        gone, dumped = {id(fact) for fact in later}, {fact.rank for fact in later if fact.kind == reading.DUMPED}
+        self.facts = tuple(fact for fact in self.facts if id(fact) not in gone)
+        self.table = {rank: replace(row, progress={}) if rank in dumped else row for rank, row in self.table.items()}
 
     # --- who there is
 
@@ -102,14 +115,14 @@ class Scene:
         return self._nodes.get(host) or self._nodes.get(host.split(".", 1)[0])
 
     def host(self, rank: int | None) -> str | None:
-        """Node of a rank by the ranks table, else by the one host in the rank's own facts."""
+        """Node of a rank by the ranks table, else by the one host in the rank's own facts, else of its agent."""
         if rank is None:
             return None
         if rank in self.table and self.table[rank].host:
             return self.node(self.table[rank].host)
         words = [*self.said.get(rank, ()), *(self.by_task.get(rank, ()) if self.tasks_are_ranks else ())]
         hosts = {fact.host for fact in words if fact.host}
-        return self.node(hosts.pop()) if len(hosts) == 1 else None
+        return self.node(hosts.pop() if len(hosts) == 1 else self.agents.host(rank))
 
     def was_on(self, host: str | None, rank: int, evidence: Collection[str]) -> bool:
         """Root speaks of this node in one of the facts, or they or other files of the rank were read on it. Logs
@@ -163,6 +176,16 @@ class Scene:
     def lost(self) -> dict[int, list[Fact]]:
         """Rank → its own words that the other side of a connection went away: it was in a collective then."""
         return _filtered(self.said, reading.is_peer_lost)
+
+    @cached_property
+    def uses_nccl(self) -> bool:
+        """Some line is NCCL's or that of torch's watchdog over it; gloo has none."""
+        return any(reading.is_of_nccl(fact) for fact in self.facts)
+
+    @cached_property
+    def stricken(self) -> frozenset[int]:
+        """Ranks to whom NCCL told that a transfer failed: they were in a collective then."""
+        return frozenset(rank for rank, facts in self.said.items() if any(map(reading.is_failed_transfer, facts)))
 
     @cached_property
     def consequences(self) -> dict[int, list[Fact]]:
@@ -237,7 +260,11 @@ class Scene:
 
     @cached_property
     def exits(self) -> dict[int, int]:
+        """By the tables of the last attempt, or of the first one where that is told: what failed first counts."""
+        if self.agents.first_exits is not None:
+            return {rank: _signed(code) for rank, code in self.agents.first_exits.items()}
         exits = {rank.rank: _signed(rank.exit) for rank in self.evidence.ranks if rank.exit is not None}
+        exits = {**dict.fromkeys(self.agents.finished, 0), **exits}
         if self.tasks_are_ranks:
             for task, facts in self.by_task.items():
                 exits.setdefault(task, _signed(self._task_exit(facts[0])))

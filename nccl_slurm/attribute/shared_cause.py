@@ -79,8 +79,13 @@ def _is_nameless(scene: Scene, fact: Fact) -> bool:
 
 
 def _is_own_exit(scene: Scene, fact: Fact) -> bool:
-    """Exit codes and SIGABRT follow any hang or lost peer; other signals that no agent sent are a lead of their own."""
+    """Exit codes and SIGABRT follow any hang or lost peer; other signals that no agent sent are a lead of their own.
+
+    SIGABRT is also how the heartbeat monitor ends a process.
+    """
     code = reading.number(fact.data, "exitcode")
+    if code == -6 and any(one.kind in reading.HEARTBEAT for one in scene.facts):
+        return False
     return not scene.reacted or (code is not None and code < 0 and code not in (-6, -15))
 
 

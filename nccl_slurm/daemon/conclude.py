@@ -12,7 +12,7 @@ from typing import Any
 from nccl_slurm.capture.spool import CAPTURE_OFF
 from nccl_slurm.clock import Clock
 from nccl_slurm.config import Config
-from nccl_slurm.daemon.diagnose import Diagnosis, Parts, diagnose, went_well
+from nccl_slurm.daemon.diagnose import Diagnosis, Parts, collector_at_rest, diagnose, went_well
 from nccl_slurm.daemon.disposition import disposition, in_scope
 from nccl_slurm.daemon.earlier import earlier, keep
 from nccl_slurm.daemon.outcomes import outcomes
@@ -108,6 +108,7 @@ class Conclusions:
             why = f"job {run.id} run {run.run}: {type(error).__name__}: {error}"
             self.store.note("verdicts", why, self.clock.now())
 
+    @collector_at_rest()
     def conclude(self, run: RunRow, read: Parsed) -> None:
         """The last word on a run, until a late record comes. ``read`` is what its own output says now."""
         if _went_well(run):

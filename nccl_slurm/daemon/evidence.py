@@ -24,9 +24,11 @@ def assemble(
     short = {node.name.partition(".")[0]: node.name for node in nodes}
     placed = [_placed(Rank.from_json(rank), name) for name, record in records.items() for rank in record["ranks"]]
     doubled = _on_two_nodes(placed)
-    facts = [fact for name, record in records.items() for fact in _facts_of(name, record, doubled)]
-    facts += [_on_node(fact, short) for fact in output.facts]
-    facts += [fact for name, record in records.items() for fact in _driver(name, record)]
+    facts: list[Fact] = []
+    for name, record in records.items():
+        facts += _facts_of(name, record, doubled, len(facts) + 1)
+    more = [_on_node(fact, short) for fact in output.facts]
+    more += [fact for name, record in records.items() for fact in _driver(name, record)]
     ranks = [rank for rank in placed if (rank.rank, rank.step) not in doubled]
     ranks += [_rank_on_node(rank, short) for rank in output.ranks]
     sizes = {size for size in [*(r["world_size"] for r in records.values()), output.world_size] if size is not None}
@@ -35,7 +37,7 @@ def assemble(
     return Evidence(
         job=job,
         nodes=nodes,
-        facts=numbered(facts),
+        facts=(*facts, *numbered(more, len(facts) + 1)),
         ranks=merge_ranks(agreed),
         gaps=_once([*gaps, *output.gaps, *told, *_disagreement(sizes), *_doubled_gap(doubled), *conflicts]),
         world_size=sizes.pop() if len(sizes) == 1 and not doubled else None,
@@ -85,18 +87,27 @@ def _doubled_gap(doubled: frozenset[_Who]) -> list[Gap]:
     return [Gap("rank numbers", f"several nodes claim rank {which}: ranks of sub-groups, not used")]
 
 
-def _facts_of(name: str, record: Mapping[str, Any], doubled: frozenset[_Who]) -> list[Fact]:
-    """A record's facts happened on its node, whatever host they claim; files are shown below the node's name."""
-    kernel = [replace(Fact.from_json(fact), host=name, trust="root") for fact in record["kernel_events"]]
-    own = [replace(Fact.from_json(fact), host=name, trust="job") for fact in record["facts"]]
+def _facts_of(name: str, record: Mapping[str, Any], doubled: frozenset[_Who], first: int) -> list[Fact]:
+    """A record's facts happened on its node, whatever host they claim; files are shown below the node's name. Their ids
+    count from ``first``."""
+    told = [(value, "root") for value in record["kernel_events"]] + [(value, "job") for value in record["facts"]]
     return [
-        replace(
-            fact,
-            file=f"{name}/{fact.file}" if fact.file else None,
-            rank=None if (fact.rank, fact.data.get("of_step")) in doubled else fact.rank,
-        )
-        for fact in [*kernel, *own]
+        Fact.from_json({**value, **_changes(value, name, trust, doubled), "id": f"f{number}"})
+        for number, (value, trust) in enumerate(told, first)
     ]
+
+
+def _changes(
+    value: Mapping[str, Any], name: str, trust: str, doubled: frozenset[_Who]
+) -> dict[str, str | int | float | None]:
+    """Made before the fact is: a run of 16,384 ranks has 280,000 of them, and each copy of one costs 8 µs."""
+    who = value.get("rank"), value.get("data", {}).get("of_step")
+    return {
+        "host": name,
+        "trust": trust,
+        "file": f"{name}/{value['file']}" if value.get("file") else None,
+        "rank": None if who in doubled else who[0],
+    }
 
 
 def _driver(name: str, record: Mapping[str, Any]) -> list[Fact]:

@@ -13,7 +13,7 @@ from nccl_slurm.info.setting import settings
 from nccl_slurm.info.version import TOLD_BY, versions
 from nccl_slurm.model import Fact
 
-__all__ = ["LAYERS", "Layer", "Retries", "Timeout", "found", "gave_up", "retries", "telling", "unread"]
+__all__ = ["GAVE_UP", "LAYERS", "Layer", "Retries", "Timeout", "found", "gave_up", "retries", "telling", "unread"]
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ _OF_SETTING = {
 _UNREAD = frozenset({"NCCL_TIMEOUT"})
 
 _NAMES = _UNREAD | {*_OF_SETTING, "NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT"}
-_GAVE_UP = "nccl.ib-completion"
+GAVE_UP = "nccl.ib-completion"
 #: NCCL's version gives its default.
-_KINDS = frozenset({*_OF_KIND, *TOLD_BY, "torch.environment", _GAVE_UP})
+_KINDS = frozenset({*_OF_KIND, *TOLD_BY, "torch.environment", GAVE_UP})
 
 #: InfiniBand's local ACK timeout: 4.096 µs × 2^n (specification, volume 1, 12.7.34).
 _TICK_S = 4.096e-6
@@ -150,7 +150,7 @@ def unread(facts: Iterable[Fact]) -> dict[str, list[Fact]]:
 
 def gave_up(fact: Fact) -> bool:
     """Status 12: transport retry counter exceeded."""
-    return fact.kind == _GAVE_UP and fact.data.get("status") == 12
+    return fact.kind == GAVE_UP and fact.data.get("status") == 12
 
 
 def _values(facts: Sequence[Fact]) -> Iterator[tuple[Layer, float, Fact]]:

@@ -18,6 +18,8 @@ __all__ = ["Block", "ErrorFile", "Table", "error_file", "refine"]
 ROW = "elastic.table-"
 _TERMINATED = -15
 _STREAMS = 10_000
+_STACK_READ = 1 << 16
+_FROM_NONE = re.compile(r"^ {4}raise\b[^\n]{0,4000}\bfrom None[ \t]*\n(?: +[\^~ ]+\n)?\S", re.MULTILINE)
 _EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w{0,80})(?:: |:?\Z)")
 
 
@@ -105,6 +107,9 @@ def error_file(raw: bytes) -> ErrorFile | None:
     match = _EXCEPTION.match(message)
     if match is not None:
         data["type"] = match.group(1)
+    stack = extra.get("py_callstack") if isinstance(extra, dict) else None
+    if isinstance(stack, str) and _FROM_NONE.search(stack[:_STACK_READ]):
+        data["from_none"] = 1
     if isinstance(inner.get("errorCode"), int):
         data["exitcode"] = inner["errorCode"]
     return ErrorFile(message[:1000], _seconds(extra.get("timestamp") if isinstance(extra, dict) else None), data)

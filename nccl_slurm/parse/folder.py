@@ -252,7 +252,8 @@ class _Reading:
         fact, attempt = seen.fact, names.read(seen.fact.file or "").attempt
         self._fold(fact)
         if attempt is not None:
-            fact = replace(fact, data={**fact.data, "attempt": attempt})
+            local = names.read(fact.file or "").local_rank
+            fact = replace(fact, data={"local_rank": local, **fact.data, "attempt": attempt})
             seen = seen._replace(fact=fact)
         elif isinstance(fact.data.get("attempt"), int):
             attempt = fact.data["attempt"]  # by its label

@@ -43,6 +43,7 @@ ENDS: tuple[bytes, ...] = (
     b"rovider",
     b"No device found",
     b"Connection closed by ",
+    b". RC:",
     b"FI_",
 )
 

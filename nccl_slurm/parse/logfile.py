@@ -107,6 +107,8 @@ class _Reader:
         finding = find(prefix.text, self._rows, candidate.rows) if candidate.rows else None
         if ended is not None:
             finding = self._exception(finding, *ended)
+            if finding is not None and self._tracebacks.from_none:
+                finding = finding._replace(data={**finding.data, "from_none": 1})
         if finding is None:
             return
         self._known += 1
@@ -116,11 +118,14 @@ class _Reader:
             )
             if block is not None:
                 self._block(block)
+                self._quoted.pop(prefix.label, None)
                 if str(block.data.get("traceback", "")).startswith("Traceback"):
                     self._quoted[prefix.label] = block.data["rank"]
             return
-        if finding.rank is None and prefix.text.startswith("  ") and prefix.label in self._quoted:
-            finding = finding._replace(rank=self._quoted.pop(prefix.label))  # quoted in the failure table
+        if not _is_quoted(prefix.text):
+            self._quoted.pop(prefix.label, None)
+        elif finding.rank is None and prefix.label in self._quoted:
+            finding = finding._replace(rank=self._quoted[prefix.label])  # quoted in the failure table
         joined = self._pending.join(finding)
         if joined is not None and joined.kind != "python.traceback":
             self._emit(joined, prefix, candidate)
@@ -301,6 +306,11 @@ class _Reader:
             data=data,
         )
         self._sink(Seen(fact, None, (data.get("pid"),)))
+
+
+def _is_quoted(text: str) -> bool:
+    """Indented, as a failure table quotes; C++'s own last words are so too."""
+    return text.startswith("  ") and not text.startswith("  what():")
 
 
 def _shown(prefix: Prefix, text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Mapping, Sequence
 
 from nccl_slurm.model import Fact, Gap, Rank
 from nccl_slurm.parse import names
@@ -49,10 +49,23 @@ class Owners:
                 self.rank[log.source.name] = rank
             if names.read(log.source.name).attempt is not None:
                 siblings.setdefault(_folder(log.source.name), set()).update([rank] if rank is not None else [])
+        self._beside(logs)
         for log in logs:
             found = siblings.get(_folder(log.source.name), set())
             if len(found) == 1 and not log.ranks:
                 self.rank.setdefault(log.source.name, next(iter(found)))
+
+    def _beside(self, logs: Sequence[Log]) -> None:
+        """Workers of one agent have consecutive ranks: one that tells its own places those beside it in its attempt."""
+        first: dict[str, set[int]] = {}
+        for log in logs:
+            local, rank = names.read(log.source.name).local_rank, self.rank.get(log.source.name)
+            if local is not None and rank is not None:
+                first.setdefault(_attempt_folder(log.source.name), set()).add(rank - local)
+        for log in logs:
+            local, found = names.read(log.source.name).local_rank, first.get(_attempt_folder(log.source.name), set())
+            if local is not None and len(found) == 1 and min(found) >= 0 and not log.ranks:
+                self.rank.setdefault(log.source.name, min(found) + local)
 
     def named(self, name: str) -> int | None:
         """The rank in a file's own name, unless another folder has a file of the same name."""
@@ -185,6 +198,10 @@ class Table:
 
 def _folder(name: str) -> str:
     return name.rpartition("/")[0]
+
+
+def _attempt_folder(name: str) -> str:
+    return _folder(_folder(name))
 
 
 def _twice(files: Iterable[str]) -> set[str]:

@@ -2,7 +2,7 @@
 
 Several ranks write to one stream, so the state is kept per label. Lines of a traceback are indented or empty; the
 first one that is not, and looks like ``Type: message``, is the last. Other text in between (a NCCL line of the same
-process) is skipped.
+process) is skipped. In torchelastic's failure table all of it is indented by two.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ __all__ = ["Tracebacks"]
 _START = "Traceback (most recent call last)"
 _IN_TABLE = "traceback :"  # torchelastic's failure table quotes one, indented
 _LAST = re.compile(r"(?P<type>(?:[A-Za-z_]\w{0,80}\.){0,8}[A-Za-z_]\w{0,80})(?:: (?P<message>.*)|:)?\s*\Z", re.DOTALL)
+_HIDES = re.compile(r"\s*raise\b.{0,4000}\bfrom None\s*\Z")
 _CHAIN = ("During handling of the above", "The above exception was")
 _INTRUDERS = 50
 _STREAMS = 10_000
@@ -24,30 +25,48 @@ class Tracebacks:
 
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
+        self._table: set[str] = set()
+        self._hides: set[str] = set()
+        #: Whether the traceback that `feed` ended last was raised ``from None``: no line tells what for.
+        self.from_none = False
 
     def covers(self, label: str, text: str) -> bool:
         """Whether ``text`` is a source line or a frame inside an open traceback: program text, not a message."""
-        return label in self._open and text.startswith(("    ", '  File "'))
+        inside = label in self._open and text.startswith(("    ", '  File "'))
+        if inside and text.strip(" ^~"):
+            (self._hides.add if _HIDES.match(text) else self._hides.discard)(label)
+        return inside
 
     def feed(self, label: str, text: str) -> tuple[str, str] | None:
         """(type, message) where ``text`` is the last line of an open traceback, else None."""
-        if _START in text and not text.lstrip().startswith(_IN_TABLE):
+        if _START in text:
             if len(self._open) < _STREAMS:
                 self._open[label] = 0
+                self._table.discard(label)
+                self._hides.discard(label)
+                if text.lstrip().startswith(_IN_TABLE):
+                    self._table.add(label)
             return None
+        if label in self._table and text.startswith("  ") and text[2:3].strip():
+            text = text[2:]
         if label not in self._open or not text.strip() or text[0] in " \t" or text.startswith(_CHAIN):
             return None
         match = _LAST.match(text[:4096])
         if match is None or not _is_type(match.group("type")):
             self._intruder(label)
             return None
-        del self._open[label]
+        self._close(label)
+        self.from_none = label in self._hides
         return match.group("type"), match.group("message") or ""
 
     def _intruder(self, label: str) -> None:
         self._open[label] += 1
         if self._open[label] > _INTRUDERS:
-            del self._open[label]
+            self._close(label)
+
+    def _close(self, label: str) -> None:
+        del self._open[label]
+        self._table.discard(label)
 
 
 def _is_type(name: str) -> bool:

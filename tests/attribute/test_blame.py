@@ -783,3 +783,140 @@ BIG = 16_384
 def test_time_grows_with_the_evidence_alone(facts: list[Fact]) -> None:
     rows = [Rank(rank, host="n2", gpu="0000:a1:00", exit=-6) for rank in range(BIG)]
     assert attribute(evidence(facts, rows, world=BIG, job=job("CANCELLED"))).summary
+
+
+HIDING = {"type": "RuntimeError", "message": "step 3 failed", "from_none": 1}
+WRAPPING = {"type": "RuntimeError", "message": "step 3 failed"}
+IMPORT = {"type": "ModuleNotFoundError", "message": "No module named 'x'"}
+PLAIN = {"type": "ValueError", "message": "no learning rate"}
+
+
+@pytest.mark.parametrize(
+    ("data", "world", "lost", "named"),
+    [
+        (HIDING, 2, False, []),
+        (HIDING, 4, False, []),
+        (HIDING, 4, True, []),
+        (WRAPPING, 2, False, []),
+        (WRAPPING, 2, True, [(0, "n1")]),
+        (WRAPPING, 4, False, []),
+        (WRAPPING, 4, True, [(0, "n1")]),
+        (PLAIN, 2, False, [(0, "n1")]),
+        (IMPORT, 4, False, []),
+        (IMPORT, 4, True, [(0, "n1")]),
+    ],
+    ids=[
+        "hides-2",
+        "hides-4",
+        "hides-lost",
+        "wraps-2",
+        "wraps-2-lost",
+        "wraps-4",
+        "wraps-4-lost",
+        "plain-2",
+        "import",
+        "import-lost",
+    ],
+)
+def test_an_exception_that_may_hide_a_wait_proves_nobody(
+    data: dict[str, str | int], world: int, lost: bool, named: list[tuple[int, str]]
+) -> None:
+    word = exception(0, f"{data['type']}: {data['message']}", data=data)
+    facts = [word, *([peer_closed(1)] if lost else []), *(closing(30 + rank) for rank in range(1, world))]
+    exits = {0: 1, **dict.fromkeys(range(1, world), -15)}
+    verdict = attribute(evidence(facts, table(world, exits=exits), world=world))
+    assert (verdict.failure_class, culprits(verdict)) == ("rank-exception", named)
+    assert named or suspects(verdict) == [0]
+
+
+@pytest.mark.parametrize(
+    ("facts", "named"),
+    [
+        ([peer_closed(1)], [(0, "n1")]),
+        ([], []),
+        ([peer_closed(1), fact("framework.exited-with-threads", "terminate called without an active exception")], []),
+    ],
+    ids=["lost", "nobody-tells", "left-with-threads"],
+)
+def test_sigabrt_needs_a_witness(facts: list[Fact], named: list[tuple[int, str]]) -> None:
+    ends = [closing(31), closing(32), *facts]
+    verdict = attribute(evidence(ends, table(3, exits={0: -6, 1: -15, 2: -15}), world=3))
+    assert culprits(verdict) == named
+
+
+def recorded(rank: int, *calls: str, group: str = "0") -> Fact:
+    return fact(
+        "flight-recorder.status",
+        f"flight recorder: group {group}",
+        "context",
+        rank=rank,
+        data={"pg": group, "recent": [f"{seq} {call}" for seq, call in enumerate(calls, 7)]},
+    )
+
+
+REDUCE, OTHER, SHORT = "nccl:all_reduce [[64]]", "nccl:broadcast [[64]]", "nccl:all_reduce [[32]]"
+GATHER, UNEVEN = "nccl:all_gather [[64]]", "nccl:all_gather [[48]]"
+
+
+@pytest.mark.parametrize(
+    ("odd", "rest", "named"),
+    [
+        ((REDUCE, OTHER), (REDUCE, REDUCE), [2]),
+        ((REDUCE, SHORT), (REDUCE, REDUCE), [2]),
+        ((REDUCE, OTHER, REDUCE), (REDUCE, REDUCE, REDUCE), [2]),
+        ((REDUCE, UNEVEN), (REDUCE, GATHER), []),
+        ((OTHER, OTHER), (REDUCE, REDUCE), []),  # a dump of something else: they agree in nothing
+        ((REDUCE,), (REDUCE, REDUCE), []),
+        ((REDUCE, "nccl:all_reduce [[8, 8]]"), (REDUCE, REDUCE), []),
+        ((REDUCE, "nccl:send 2->3 [[64]]"), (REDUCE, REDUCE), []),
+        ((OTHER, *[REDUCE] * 31), (REDUCE, *[REDUCE] * 31), []),  # the list may be cut inside a coalesced call
+    ],
+    ids=["operation", "size", "earlier", "uneven", "strange", "behind", "shape", "message", "cut"],
+)
+def test_dumps_tell_who_issued_another_operation(odd: tuple[str, ...], rest: tuple[str, ...], named: list[int]) -> None:
+    facts = [recorded(rank, *(odd if rank == 2 else rest)) for rank in range(4)]
+    verdict = attribute(evidence(facts, table(4), world=4))
+    assert [rank for rank, _ in culprits(verdict)] == named
+
+
+def counts(**groups: tuple[int, int]) -> dict[str, dict[str, int]]:
+    return {name.strip("g"): {"enqueued": enqueued, "completed": done} for name, (enqueued, done) in groups.items()}
+
+
+@pytest.mark.parametrize(
+    ("odd", "rest", "world", "named"),
+    [
+        (counts(g1=(3, 3), g2=(4, 3)), counts(g1=(4, 3), g2=(3, 3)), 4, [2]),
+        (counts(g1=(3, 3), g2=(4, 3)), counts(g1=(4, 3), g2=(3, 3)), 5, []),  # somebody is unseen
+        (counts(g1=(3, 3), g2=(4, 3)), counts(g1=(4, 3), g2=(4, 3)), 4, []),  # the others wait there too
+        (counts(g1=(3, 3)), counts(g1=(4, 3)), 4, [2]),  # its own word: it waits, and gloo waits in one thing at a time
+    ],
+    ids=["other-group", "unseen", "both", "blocked"],
+)
+def test_who_waits_elsewhere_than_all_others_is_out_of_order(
+    odd: dict[str, dict[str, int]], rest: dict[str, dict[str, int]], world: int, named: list[int]
+) -> None:
+    rows = [Rank(rank, host="n1", progress=odd if rank == 2 else rest) for rank in range(4)]
+    facts = [gloo_timeout(rank) for rank in range(4)]
+    verdict = attribute(evidence(facts, rows, world=world))
+    assert [rank for rank, _ in culprits(verdict)] == named
+    assert not named or verdict.failure_class == "collective-mismatch"
+
+
+@pytest.mark.parametrize(("world", "lived", "named"), [(3, False, [2]), (None, True, [2]), (None, False, [])])
+def test_a_rank_that_never_came_to_the_store(world: int | None, lived: bool, named: list[int]) -> None:
+    text = "torch.distributed.DistStoreError: wait timeout after 15000ms, keys: /default_pg/0//cpu//0/2"
+    waits = [
+        fact("torch.store-wait", text, hint="collective-missing-rank", rank=r, data={"missing": [2]}) for r in (0, 1)
+    ]
+    rows = table(3, exits={0: 1, 1: 1, **({2: -15} if lived else {})})
+    verdict = attribute(evidence(waits, rows if lived or world else rows[:2], world=world, job=None))
+    assert [rank for rank, _ in culprits(verdict)] == named
+
+
+@pytest.mark.parametrize(("word", "named"), [("KeyError: 'hidden_size'", [1]), ("ModuleNotFoundError: no x", [])])
+def test_a_nameless_exception_that_all_would_meet_proves_nobody(word: str, named: list[int]) -> None:
+    told = exception(None, word, data={"type": word.split(":")[0]})
+    facts = [told, agent_saw(1, 1, rank=1), closing(30), closing(32)]
+    verdict = attribute(evidence(facts, table(3, exits={0: -15, 1: 1, 2: -15}), world=3))
+    assert [rank for rank, _ in culprits(verdict)] == named

@@ -330,3 +330,21 @@ def test_a_broken_dump_is_a_gap(read: Read) -> None:
     parsed = read(source("nccl_trace_rank_1", b"\x80\x02}q\x00(X\x09"))
     assert not parsed.facts
     assert "can't be read" in parsed.gaps[0].why
+
+
+@pytest.mark.parametrize(
+    ("later_s", "first", "used"),
+    [(700.0, 1, False), (700.0, 9, True), (60.0, 1, True), (0.0, 1, True)],
+    ids=["restart", "stopped-long-ago", "within-what-clocks-may-differ-by", "same-time"],
+)
+def test_a_dump_of_an_earlier_attempt_is_not_used(later_s: float, first: int, used: bool, read: Read) -> None:
+    """Rank 2 has stopped in collective 6; of the others the ring holds three collectives from ``first`` on."""
+    stopped = [entry(seq, "completed") for seq in range(1, 6)] + [entry(6, "started")]
+    made = 1_790_000_000_000_000_006 + int(later_s * 1e9)
+    others = [entry(first + place, "started", time_created_ns=made + place) for place in range(3)]
+    parsed = read(
+        source("nccl_trace_rank_2", pickle.dumps(dump(stopped), protocol=2)),
+        source("nccl_trace_rank_0", pickle.dumps(dump(others), protocol=2)),
+    )
+    assert (2 in {rank.rank for rank in parsed.ranks if rank.progress}) == used
+    assert any("earlier attempt" in gap.why for gap in parsed.gaps) != used

@@ -115,6 +115,24 @@ def test_what_a_table_quotes_is_of_the_worker_of_its_block(read: Read) -> None:
     assert one(read(("job.log", text)), "gloo.timeout").rank == 0
 
 
+@pytest.mark.parametrize(
+    ("quoted", "kinds"),
+    [
+        ("  ValueError: loss is nan\n", ["python.exception"]),  # of a type that no row knows
+        (
+            "  RuntimeError: NCCL error\n  Last error:\n  Error: failed to extend /dev/shm/nccl-aB to 9 bytes\n",
+            ["nccl.shm"],
+        ),
+    ],
+)
+def test_all_that_a_table_quotes_of_an_exception_is_its_workers(read: Read, quoted: str, kinds: list[str]) -> None:
+    start = 'traceback : Traceback (most recent call last):\n    File "t.py", line 1\n      main()\n'
+    after = "====\n  what():  [Rank 4] NCCL watchdog thread terminated with exception: [Rank 4] x\n"
+    facts = read(("job.log", TABLE.replace("traceback : To enable", start + quoted + after + "To"))).facts
+    assert [fact.rank for fact in facts if fact.kind in kinds] == [0]
+    assert [fact.rank for fact in facts if fact.kind == "torch.watchdog-terminated"] == [None]
+
+
 def error_json(message: str, timestamp: str = "1790000000") -> str:
     return json.dumps({"message": {"message": message, "extraInfo": {"py_callstack": "T", "timestamp": timestamp}}})
 
@@ -271,6 +289,21 @@ def test_a_worker_folder_belongs_to_the_rank_that_its_lines_name(read: Read) -> 
     assert (parsed.ranks[0].rank, parsed.ranks[0].local_rank, len(parsed.ranks[0].files)) == (5, 1, 2)
 
 
+def test_a_worker_that_tells_its_rank_places_those_beside_it(read: Read) -> None:
+    parsed = read(
+        ("r_x/attempt_0/1/stderr.log", "[rank5]: ValueError: x\n"),
+        ("r_x/attempt_0/0/stderr.log", "step 7\n"),
+        ("r_x/attempt_0/2/stderr.log", "step 9\n[rank1]: no\n"),
+        ("r_y/attempt_0/0/stderr.log", "step 8\n"),
+    )
+    assert {rank.rank: (rank.local_rank, rank.files) for rank in parsed.ranks} == {
+        1: (2, ("r_x/attempt_0/2/stderr.log",)),
+        5: (1, ("r_x/attempt_0/1/stderr.log",)),
+    }
+    clear = read(("r_x/attempt_0/1/stderr.log", "[rank5]: ValueError: x\n"), ("r_x/attempt_0/0/stderr.log", "step 7\n"))
+    assert [(rank.rank, rank.last_line) for rank in clear.ranks] == [(4, "step 7"), (5, "[rank5]: ValueError: x")]
+
+
 @pytest.mark.parametrize(
     ("name", "rank"),
     [
@@ -354,6 +387,29 @@ def test_tracebacks_end_in_one_fact_each(read: Read, last: str, kind: str, role:
         (kind, role, 2),
     ]
     assert parsed.facts[1].line == len(text.splitlines())
+
+
+HIDES = '  File "t.py", line 9, in step\n    raise Failed("step") from None\n    ^^^^^^^^^\nFailed: step\n'
+CHAINED = HIDES.replace("None", "error")
+OUTER = (
+    '  File "t.py", line 9, in step\n    raise wrapped(error) from None\n  File "t.py", line 2, in wrapped\n    1 / 0\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "hides"),
+    [(HIDES, 1), (CHAINED, None), (OUTER + "ZeroDivisionError: division by zero\n", None)],
+    ids=["from-none", "from-error", "raised-deeper"],
+)
+def test_an_exception_raised_from_none_says_so(read: Read, body: str, hides: int | None) -> None:
+    text = "Traceback (most recent call last):\n" + body
+    labelled = "".join(f"[rank2]: {line}\n" for line in text.splitlines())
+    again = labelled + labelled.replace("rank2", "rank3").replace("from None", "from other")
+    parsed = read(("job.log", again))
+    found = [fact.data.get("from_none") for fact in parsed.facts if fact.kind == "python.exception"]
+    assert found == [hides, None]
+    told = {"message": {"message": body.splitlines()[-1], "extraInfo": {"py_callstack": text, "timestamp": "1"}}}
+    assert one(read(("error.json", json.dumps(told))), "elastic.error-file").data.get("from_none") == hides
 
 
 def test_mixed_tracebacks_keep_their_ranks(read: Read) -> None:
