@@ -98,8 +98,9 @@ def _unlike_timeouts(scene: Scene) -> Finding | None:
 
 
 def _groups(facts: Sequence[Fact]) -> dict[int | None, str]:
-    """Sequence number → process group, by the rank's own status lines: from torch 2.3 to 2.5 the line with the
-    operation names no group, the one that follows does. A number that stood in two groups tells none."""
+    """Sequence number → process group, by the rank's own status lines: the line with the operation often names no
+    group, the one that follows has its GUID from torch 2.4 on (the ``PG 1`` of 2.3 is a number of that process alone,
+    and no group here). A sequence number that stood in two groups tells none."""
     told: dict[int | None, set[str]] = defaultdict(set)
     for fact in facts:
         group = fact.data.get("pg")
