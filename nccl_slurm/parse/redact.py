@@ -64,7 +64,7 @@ _SIGNS = (
     "rk_",
     "sess-",
     "aiza",
-    "ya29",
+    "ya29.",
     "gocspx-",
     "1//0",
     "nvapi-",
@@ -87,6 +87,10 @@ _MARKS = ("_", "-", ".", "/", ":", "")
 _BY_MARK = tuple(
     (mark, tuple(sign for sign in _SIGNS if next(one for one in _MARKS if one in sign) == mark)) for mark in _MARKS
 )
+_SIGNS_OF_SHAPES = tuple({sign.translate(str.maketrans("", "", "0123456789")) for sign in _SIGNS})
+#: Texts without their digits that hold none of these: 2 MB.
+_CLEAN: set[bytes] = set()
+_CLEAN_MOST, _CLEAN_LONGEST = 4096, 512
 _NOT_YET = r"(?![bu]?\\{0,3}[\"']?\[redacted)"
 #: What may stand between a name and its value: also the ``"] =`` of ``os.environ["HF_TOKEN"] =``.
 _SEPARATOR = r"\\{0,3}[\"']?\]?[ \t]*(?:=>|[=:])[ \t]*" + _NOT_YET
@@ -216,14 +220,28 @@ def redacted_fact(fact: Fact) -> Fact:
 
 def _is_clean(text: str) -> bool:
     """Whether neither ``text`` nor a part of it below `_KEY_LINE_LEAST` characters can hold a secret."""
+    if _has_sign(text):
+        return False
+    long = len(text) >= _KEY_LINE_LEAST and len(max(text.split(), key=len, default="")) >= _KEY_LINE_LEAST
+    return not long or _KEY_LINE.search(text) is None
+
+
+def _has_sign(text: str) -> bool:
+    """Ranks print the same again but for its digits, so what has none in any case is remembered without them."""
+    shape = text.encode("utf-8", "replace").translate(None, b"0123456789")
+    if shape in _CLEAN:
+        return False
     lower = text.lower()
-    for mark, signs in _BY_MARK:  # loops: half the time of any() over a generator, and this is asked of every fact
+    for mark, signs in _BY_MARK:  # loops: half the time of any() over a generator, and this is asked of many facts
         if mark in lower:
             for sign in signs:
                 if sign in lower:
-                    return False
-    long = len(text) >= _KEY_LINE_LEAST and max(map(len, text.split()), default=0) >= _KEY_LINE_LEAST
-    return not long or _KEY_LINE.search(text) is None
+                    return True
+    if len(_CLEAN) < _CLEAN_MOST and len(shape) <= _CLEAN_LONGEST:
+        lower = shape.decode().lower()
+        if not any(sign in lower for sign in _SIGNS_OF_SHAPES):
+            _CLEAN.add(shape)
+    return False
 
 
 def redacted_rank(rank: Rank) -> Rank:
