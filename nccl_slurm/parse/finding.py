@@ -30,7 +30,7 @@ class Finding(NamedTuple):
     producer: str
     role: str
     hint: str | None
-    data: Mapping[str, Any]
+    data: dict[str, Any]  # its own, to be added to
     rank: int | None = None  # global, by the message's own word
     host: str | None = None
     distinct: tuple[Any, ...] = ()

@@ -251,8 +251,8 @@ class _Reader:
         return own if own is not None or prefix.stamp is None else stamp.find(prefix.stamp, self._now)
 
     def _emit(self, finding: Finding, prefix: Prefix, candidate: Candidate) -> None:
-        data = dict(finding.data)
-        shown = _shown(prefix, candidate.text)
+        data = finding.data
+        shown = candidate.text if prefix.inner is None else prefix.inner
         at = self._time(prefix, shown)
         if at is not None:
             data["clock"] = at.clock

@@ -137,6 +137,9 @@ class Thin:
         known, size, count = self._known, len(front), 0
         lines = raw[end + size : end + _RUN].split(front)
         lines[-1:] = lines[-1].split(b"\n", 1)[:-1]  # it may be cut
+        if {known.get(text) for text in {text.lstrip(_NUMBER) for text in lines}} == {start}:  # mostly
+            self.left_out[row] += len(lines)
+            return end + size * len(lines) + sum(map(len, lines))
         for text in lines:
             if known.get(text.lstrip(_NUMBER)) == start:
                 end += size + len(text)
