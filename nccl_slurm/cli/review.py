@@ -107,7 +107,7 @@ def _show(loaded: Config, which: str | None, as_json: bool) -> None:
     if which is not None and not rows:
         raise InputError(_unknown(which))
     if as_json:
-        shown = [recommendation_as_json(row) for row in rows]
+        shown = [{**recommendation_as_json(row), "outcome": _outcome(loaded, row)} for row in rows]
         click.echo(json.dumps({"schema": "nccl-slurm/review/1", "recommendations": shown}))
     elif not rows:
         click.echo("nothing is open")
@@ -130,7 +130,21 @@ def _text(loaded: Config, row: Any) -> str:
         note = f": {visible(row.note)}" if row.note else ""
         until = f" until {rfc3339(row.until)}" if row.until else ""
         lines.append(f"    decided   {row.state}{until} by {visible(row.by)} {rfc3339(row.decided)}{note}")
+    came = _outcome(loaded, row)
+    if came is not None:
+        lines.append(f"    outcome   {came}")
     return "\n".join([*lines, *_commands(row)])
+
+
+def _outcome(loaded: Config, row: Any) -> str | None:
+    from nccl_slurm.review.outcome import outcome
+
+    store = open_store(loaded)
+    try:
+        found = outcome(row, store.machine_of(row.identity))
+    finally:
+        store.close()
+    return None if found is None else found.text
 
 
 def _evidence(loaded: Config, row: Any) -> list[str]:
@@ -185,6 +199,7 @@ def _write(loaded: Config, before: Any, after: Any, line: Any) -> None:
     import os
 
     from nccl_slurm.history.store import Store
+    from nccl_slurm.review import decision as decide
 
     check_store(loaded)
     if loaded.store_file is not None and not os.access(loaded.store_file, os.W_OK):
@@ -192,6 +207,7 @@ def _write(loaded: Config, before: Any, after: Any, line: Any) -> None:
     with Store.open(loaded.store_url, password=loaded.store_password()) as store:
         if not store.save_recommendations([(after, line)], was=[before]):
             raise StoreBusy(f"recommendation {before.number} changed meanwhile; look at it again and decide then")
+        store.add_events_of_node(after.node, after.decided, [decide.event(after)])
 
 
 def _ask_one_by_one(loaded: Config) -> None:
