@@ -179,3 +179,19 @@ def test_deciding_is_for_those_who_may_write_the_store(site: Path, capsys: pytes
         right = shown[0] == 0 and "reboot" in shown[1] and told[0] == 3 and "not writable for this user" in told[2]
         os._exit(0 if right else 99)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("words", [("review",), ("review", "--json")])
+def test_one_look_at_the_store_for_all_rows(
+    site: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    with Store.open(f"sqlite:///{site}/store.db") as store:
+        add(store, row(identity="m2", node="n2", expires=4e9))
+    opened, really = [], Store.open
+
+    def counted(url: str, **more: Any) -> Store:
+        opened.append(url)
+        return really(url, **more)
+
+    monkeypatch.setattr(Store, "open", counted)
+    assert run(capsys, *words)[0] == 0 and len(opened) == 1
