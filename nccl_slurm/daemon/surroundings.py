@@ -20,6 +20,7 @@ __all__ = ["Surroundings"]
 
 #: Actions that take a machine out of work: the fleet's cap counts them.
 _HEAVY = ("reboot", "replace")
+_DAY_S = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,16 @@ class Surroundings:
     policy: Policy
 
     def past(self, run: RunRow) -> Mapping[str, Machine]:
-        """By node name: of the run's nodes, and of those that want something already, which may be of one event."""
+        """By node name: of the run's nodes, and of those that want something already, which may be of one event.
+
+        Faults and boots of all times; runs and states as far back as the ladder looks at them before this run.
+        """
         others = [row.node for row in self.store.active_recommendations()]
         names = list(dict.fromkeys([*run.nodes, *others]))
-        return {machine.node: machine for machine in self.store.machines(names)}
+        began = run.end if run.start is None else run.start
+        back_s = self.policy.limit("repeat-window-d") * _DAY_S
+        lately = float("-inf") if began is None else began - back_s
+        return {machine.node: machine for machine in self.store.machines(names, lately=lately)}
 
     def site(self, run: RunRow, records: Sequence[RecordRow], controllers: Sequence[str]) -> Site:
         """``controllers``: hosts of slurmctld, primary first. What rests on this run itself does not count as open."""

@@ -50,6 +50,23 @@ def test_events_come_back_as_they_were(store: Store) -> None:
     assert store.machine("n1", since=400.0).events == tuple(events[2:])
 
 
+def test_runs_and_states_of_late_alone(store: Store) -> None:
+    """Faults and boots of all times tell what was tried; the rest is most of a past."""
+    number = named(store)
+    boot = MachineEvent(210.0, "boot", "asked", "poll", uncertainty_s=1.0)
+    store.add_machine_events(number, [fault(200.0), boot, job(300.0), job(500.0, job="2")])
+    store.add_node_events([NodeEventRow("n1", 250.0, "DOWN"), NodeEventRow("n1", 450.0, "UP")])
+    (found,) = store.machines(["n1"], lately=400.0)
+    assert [(event.kind, event.time) for event in found.events] == [
+        ("fault", 200.0),
+        ("boot", 210.0),
+        ("state", 450.0),
+        ("job", 500.0),
+    ]
+    (found,) = store.machines(["n1"], 205.0, lately=100.0)
+    assert [event.time for event in found.events] == [210.0, 250.0, 300.0, 450.0, 500.0]
+
+
 def test_a_name_that_nobody_has_seen(store: Store) -> None:
     store.add_node_events([NodeEventRow("n9", 5.0, "DOWN", "Not responding", "slurm")])
     found = store.machine("n9")
