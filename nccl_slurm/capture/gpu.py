@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-import xml.etree.ElementTree as ElementTree
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nccl_slurm.capture import command
 from nccl_slurm.capture.conf import Conf
 from nccl_slurm.capture.spool import lock
 from nccl_slurm.model import Gap
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree
 
 __all__ = ["Gpus", "bus_id", "count", "flag", "nvlinks", "parse", "query"]
 
@@ -59,6 +61,8 @@ def query(conf: Conf) -> Gpus:
 
 def parse(text: str) -> Gpus:
     """One ``<nvidia_smi_log>``; anything else is a gap with its first line."""
+    from xml.etree import ElementTree  # nodes without GPUs need none
+
     start = text.find("<nvidia_smi_log>")
     end = text.rfind("</nvidia_smi_log>")
     if start < 0 or end < start:

@@ -8,13 +8,15 @@ Exit status: 0 done; 1 not done, with one line on standard error and in syslog; 
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import syslog
 from contextlib import suppress
 from itertools import groupby
-from typing import Callable, Sequence
+from typing import TYPE_CHECKING, Callable, Sequence
+
+if TYPE_CHECKING:
+    import argparse
 
 if __package__ in (None, ""):  # -I leaves the script's own place out of the search path
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -28,7 +30,10 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    chosen = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given == ["work"]:  # every other start of Python on a node; argparse would be a tenth of what it costs
+        return _told("work", lambda: _work(from_environment()))
+    chosen = _parser().parse_args(given)
     return _told(chosen.verb, lambda: _perform(chosen, from_environment()))
 
 
@@ -46,13 +51,15 @@ def _told(verb: str, perform: Callable[[], list[str]]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    import argparse
+
     parser = argparse.ArgumentParser(prog="nccl-slurm-node", description="Node side of nccl-slurm.")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb, help_text in (("before", "take the first snapshot"), ("finish", "write and ship the record")):
         verbs.add_parser(verb, help=help_text).add_argument("run", metavar="RUN")
     verbs.add_parser("boot", help="close runs of earlier boots")
     verbs.add_parser("sweep", help="ship late records, remove old runs")
-    verbs.add_parser("work", help="see to the queue")
+    verbs.add_parser("work", help="see to the queue")  # told apart before
     reader = verbs.add_parser("read-user", help="read a user's files as that user")
     reader.add_argument("--uid", type=int, required=True)
     reader.add_argument("--gid", type=int, required=True)
@@ -71,9 +78,6 @@ def _perform(chosen: argparse.Namespace, conf: Conf) -> list[str]:
         return sweep.sweep(conf)
     if chosen.verb == "boot":
         return sweep.close_orphans(conf)
-    if chosen.verb == "work":
-        _work(conf)
-        return []
     return _one(conf, chosen.verb, chosen.run)
 
 
@@ -86,7 +90,7 @@ def _one(conf: Conf, verb: str, path: str) -> list[str]:
     return [] if why is None else [why]
 
 
-def _work(conf: Conf) -> None:
+def _work(conf: Conf) -> list[str]:
     with suppress(ConfigError):  # each run tells of it
         patterns.rows(conf)
 
@@ -94,6 +98,7 @@ def _work(conf: Conf) -> None:
         return _told(entry.verb, lambda: _one(conf, entry.verb, os.path.join(conf.spool, entry.run)))
 
     dispatch.attend(conf, work)
+    return []
 
 
 def _read_user(chosen: argparse.Namespace, conf: Conf) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
-
 from nccl_slurm.capture import spool
 from nccl_slurm.capture.spool import Run
 
@@ -18,7 +15,7 @@ class Neighbours:
     def __init__(self, folder: str, run: Run) -> None:
         prolog = run.prolog
         opened = prolog.time if prolog else float("-inf")  # without its prolog, when it began is not known
-        others = [other for other in spool.runs(folder) if other.path != run.path and not _over_by(other, opened)]
+        others = [other for other in spool.runs(folder, over_by=opened) if other.path != run.path]
         boot_id = prolog.boot_id if prolog else None
         self._spans = [_span(other) for other in others if boot_id is None or _boot_of(other) in (None, boot_id)]
 
@@ -31,11 +28,6 @@ class Neighbours:
         return min((opened for opened, _ in self._spans if opened > moment), default=None)
 
 
-def _over_by(other: Run, moment: float) -> bool:
-    """Told by one stat: a spool holds thousands of such runs."""
-    return _closed(other) <= moment
-
-
 def _boot_of(run: Run) -> str | None:
     prolog = run.prolog
     return None if prolog is None else prolog.boot_id
@@ -43,12 +35,4 @@ def _boot_of(run: Run) -> str | None:
 
 def _span(run: Run) -> tuple[float, float]:
     prolog = run.prolog
-    return (prolog.time if prolog else float(run.seconds)), _closed(run)
-
-
-def _closed(run: Run) -> float:
-    """Far in the future while the run is open."""
-    try:
-        return os.stat(os.path.join(run.path, "closed")).st_mtime
-    except OSError:
-        return time.time() + 1e9
+    return (prolog.time if prolog else float(run.seconds)), spool.closed_at(run.path)

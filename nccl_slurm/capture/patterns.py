@@ -1,4 +1,4 @@
-"""Pattern rows of this node, compiled once a process: that costs more than the reading of a small run."""
+"""Pattern rows of this node, read once a process: that costs more than the reading of a small run."""
 
 from __future__ import annotations
 

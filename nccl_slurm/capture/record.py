@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import platform
+import sys
 import time
 from typing import Any, Mapping
 
@@ -33,7 +33,7 @@ def assemble(run: Run, node: str, parts: Mapping[str, Any]) -> dict[str, Any]:
         "written": time.time(),
         "writer": {
             "version": __version__[:40],
-            "python": platform.python_version()[:40],
+            "python": ".".join(map(str, sys.version_info[:3])),
             "patterns": text(parts.get("patterns"), 64),
         },
         "prolog": prolog.to_json() if prolog else None,

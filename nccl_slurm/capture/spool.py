@@ -132,19 +132,30 @@ def open_run(spool: str, path: str) -> Run:
     return Run(os.path.normpath(path), int(match.group(1)), int(match.group(2)))
 
 
-def runs(spool: str) -> list[Run]:
-    """All run folders, oldest first; none where the spool is absent or unreadable."""
+def runs(spool: str, over_by: float | None = None) -> list[Run]:
+    """All run folders, oldest first; none where the spool is absent or unreadable. ``over_by``: without those that were
+    closed by then, in seconds since 1970, at one stat each: a spool holds thousands of such."""
     found = []
     try:
         names = os.listdir(spool)
     except OSError:
         return []
     for name in names:
+        if _NAME.match(name) is None or (over_by is not None and closed_at(os.path.join(spool, name)) <= over_by):
+            continue
         try:
             found.append(open_run(spool, os.path.join(spool, name)))
         except InputError:
             continue
     return sorted(found, key=lambda run: (run.seconds, run.job_id))
+
+
+def closed_at(path: str) -> float:
+    """Of the run at ``path``, in seconds since 1970; far in the future while it is open."""
+    try:
+        return os.stat(os.path.join(path, "closed")).st_mtime
+    except OSError:
+        return time.time() + 1e9
 
 
 def remains(spool: str, age_s: float) -> list[str]:

@@ -13,6 +13,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Iterable, Mapping, Pattern, Sequence
 
 from nccl_slurm.errors import ConfigError
@@ -62,7 +63,7 @@ class Row:
     id: str
     producer: str
     role: str
-    regex: Pattern[str]
+    pattern: str
     anchor: tuple[str, ...]
     hint: str | None = None
     versions: str = ""
@@ -73,6 +74,15 @@ class Row:
     tail: bool = False
     where: str | None = None
     thin: str | None = None
+
+    @cached_property
+    def regex(self) -> Pattern[str]:
+        """Compiled when it is first used: most jobs' logs need a few of two hundred, and those cost a node more than
+        the reading of a small run. Raises ConfigError (a site's row that this node's older Python can't read)."""
+        try:
+            return re.compile(self.pattern)
+        except re.error as error:
+            raise ConfigError(f"pattern row {self.id!r}: regex: {error}") from None
 
     def data(self, text: str) -> dict[str, Any] | None:
         """What the row extracts from ``text``, or None if it does not match. Digits become int, ``_hex`` keys too.
@@ -145,7 +155,7 @@ def compile_rows(toml: str, extra: Sequence[str] = ()) -> str:
         for xid in _tables(table, "xid"):
             xids[str(xid.get("code"))] = xid
     for row in rows.values():
-        _row(row)
+        _ = _row(row).regex
     for xid in xids.values():
         xid_row(xid)
     return json.dumps({"format": FORMAT, "row": list(rows.values()), "xid": list(xids.values())}, sort_keys=True)
@@ -254,13 +264,9 @@ def _row(value: Mapping[str, Any]) -> Row:
         raise ConfigError(f"pattern row {name!r}: thin must be a string that is not empty")
     if not anchor or distinct is None or min(len(one) for one in anchor) < 4:
         raise ConfigError(f"pattern row {name!r}: anchor must be a string or strings of at least 4 characters")
-    try:
-        regex = re.compile(value["regex"])
-    except re.error as error:
-        raise ConfigError(f"pattern row {name!r}: regex: {error}") from None
     text = {key: value[key] for key in ("id", "producer", "role", "versions", "source", "yes", "no")}
     flags: dict[str, Any] = {"tail": bool(value.get("tail")), "where": where, "thin": thin}
-    return Row(regex=regex, anchor=anchor, hint=hint, distinct=distinct, **flags, **text)
+    return Row(pattern=value["regex"], anchor=anchor, hint=hint, distinct=distinct, **flags, **text)
 
 
 def _strings(value: Any) -> tuple[str, ...] | None:

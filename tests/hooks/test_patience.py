@@ -111,16 +111,30 @@ def test_one_process_waits_for_what_hangs(site: Site, hook: str) -> None:
     folder.mkdir()
     with mounts.private_mounts():
         with mounts.hung(folder):
-            process = subprocess.Popen([stuck, folder / "x"])
-            assert wait_until(lambda: "wait_answer" in Path(f"/proc/{process.pid}/wchan").read_text(), 20)
-            process.kill()
-            assert wait_until(lambda: _state(process.pid) == "D", 20)
+            process = _stuck(stuck, folder / "x")
             site.mark.write_text(f"{process.pid}\n")
             assert site.run(hook, PROLOG).returncode == 0
             assert not site.spool.exists()
         process.wait(20)
         assert site.run(hook, PROLOG).returncode == 0
     assert len(site.runs()) == 1 and not site.mark.exists()
+
+
+def _stuck(program: Path, file: Path) -> subprocess.Popen[bytes]:
+    """In state D. One that is killed before the server has taken its request just ends, and another one is started."""
+    for _ in range(20):
+        process = subprocess.Popen([program, file])
+        if _hangs_when_killed(process):
+            return process
+        process.wait(20)
+    raise AssertionError("nothing hangs")
+
+
+def _hangs_when_killed(process: subprocess.Popen[bytes]) -> bool:
+    assert wait_until(lambda: "wait_answer" in Path(f"/proc/{process.pid}/wchan").read_text(), 20)
+    process.kill()
+    assert wait_until(lambda: _state(process.pid) in "DZ", 20)
+    return _state(process.pid) == "D"
 
 
 def _state(pid: int) -> str:

@@ -167,6 +167,8 @@ def main() -> int:
         # As torch prints it: every line says whose it is.
         lines = traceback.format_exc().splitlines()
         sys.stderr.write("".join(f"[rank{rank}]: {line}\n" for line in lines))
+        sys.stderr.flush()
+        time.sleep(1.0)  # with open sockets: the others run into their own time-outs, whoever is a little early
         return 1
     return 0
 
