@@ -105,6 +105,20 @@ def test_sigabrt_accuses_nobody() -> None:
     assert named(verdict) == []
 
 
+@pytest.mark.parametrize(
+    ("own_file", "proven"), [(None, False), ("nccl.n1.132.log", False), ("elastic/x/attempt_0/32/stderr.log", True)]
+)
+def test_sigabrt_whose_words_were_lost_is_no_failure_of_its_own(own_file: str | None, proven: bool) -> None:
+    """gloo aborts a process that got data of a wrong size from a peer, and says so on that process's stderr."""
+    name = "elastic/x/attempt_0/{}/stderr.log"
+    lost = [replace(peer_closed(rank), file=name.format(rank)) for rank in range(WORLD) if rank != 32]
+    listed = [replace(peer_closed(rank), file="slurm-42.out") for rank in range(8)]  # by their agent's table too
+    files = {32: (own_file,)} if own_file else {}
+    rows = [replace(row, files=files.get(row.rank, ())) for row in table(WORLD, exits={32: -6})]
+    verdict = attribute(evidence([*listed, *lost], rows, world=WORLD))
+    assert named(verdict) == ([32] if proven else [])
+
+
 def test_a_crash_is_told_from_those_whose_watchdog_ended_them() -> None:
     nccl = fact("nccl.network", "NCCL INFO Using network Socket", "context", rank=0, data={"network": "Socket"})
     lost = [peer_closed(rank) for rank in range(WORLD) if rank not in (16, 47, 57)]
