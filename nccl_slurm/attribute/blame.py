@@ -158,7 +158,8 @@ def _before_the_end(scene: Scene, findings: Sequence[Finding]) -> Finding:
     """
     end = next((found for found in findings if found.rule == "slurm.ended"), _NOTHING)
     for found in findings:
-        if found is end or found.rule in _FOLLOW_AN_END:
+        printed = found.rule == "machine.unvouched" and scene.job is not None  # the end needs no other explanation
+        if found is end or printed or found.rule in _FOLLOW_AN_END:
             continue
         cited = {fact for suspect in found.suspects for fact in suspect.evidence} or set(found.facts)
         facts = [fact for fact in scene.facts if fact.id in cited]

@@ -134,10 +134,17 @@ def _signal_before_exceptions(own: list[Death]) -> list[Death]:
 
 
 def _bare_exits(scene: Scene, everyone: Sequence[Death]) -> list[Death]:
-    """Exit codes without a word. Where a line without a rank tells of a reaction, a plain 1 may be its exit code."""
+    """Exit codes without a word. Where a line without a rank tells of a reaction, a plain 1 may be its exit code; also
+    that of a rank whose own file is lost, where others tell in theirs that they timed out."""
     hinted = scene.sorts.where(lambda fact: fact.role == "consequence" and fact.hint is not None)
     reactions = any(fact.rank is None and not reading.tells_only_an_exit(fact) for fact in hinted)
-    return [death for death in everyone if death.weak and (death.intrinsic or not reactions)]
+    weak = [death for death in everyone if death.weak]
+    kinds = scene.own_files(scene.consequences) if weak else None
+    return [
+        death
+        for death in weak
+        if death.intrinsic or not (reactions or (scene.timed_out and not scene.would_be_heard(death.rank, kinds)))
+    ]
 
 
 def _first_attempts(own: Sequence[Death]) -> list[Death]:
@@ -176,7 +183,8 @@ def _may_be_a_reaction(scene: Scene, first: Death) -> bool:
     alone = not any(scene.spoke(rank) for rank in others)
     if first.failure_class == "process-signal":
         lost = {rank: facts for rank, facts in scene.lost.items() if rank in others}
-        return scene.exits.get(first.rank) == -6 and not (lost and scene.would_be_heard(first.rank, lost))
+        heard = bool(lost) and scene.would_be_heard(first.rank, scene.own_files(lost))
+        return scene.exits.get(first.rank) == -6 and not heard
     words = [fact for fact in first.facts if not reading.tells_only_an_exit(fact)] or _nameless_words(scene)
     return any(reading.hides_context(fact) or (alone and _may_be_of_all(fact)) for fact in words)
 

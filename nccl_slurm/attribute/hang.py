@@ -54,16 +54,12 @@ def reacted(scene: Scene) -> Finding | None:
 def calm(scene: Scene) -> Finding | None:
     """The job completed, or all that was seen is noise."""
     noise = scene.sorts.where(lambda fact: fact.role == "benign")
-    if scene.job is not None and scene.job.state == "COMPLETED" and not _failed_steps(scene):
+    if scene.completed:
         return _finding("calm.completed", "benign", "The job completed; no failure was observed.", noise)
     if noise and scene.job is None:
         hint = next((fact.hint for fact in noise if fact.hint), "benign")
         return _finding("calm.noise", hint, "All that was seen is known to be harmless.", noise)
     return None
-
-
-def _failed_steps(scene: Scene) -> bool:
-    return scene.job is not None and any(step.exit or step.signal for step in scene.job.steps)
 
 
 def _finding(rule: str, failure_class: str, text: str, facts: Sequence[Fact], confidence: str = "likely") -> Finding:

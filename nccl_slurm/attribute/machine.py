@@ -69,7 +69,7 @@ def pasted(scene: Scene) -> Finding | None:
 
 def printed(scene: Scene) -> Finding | None:
     """The same in what a job printed: where nothing else explains the end it earns a look, and never more."""
-    return _unvouched(scene, "possible") if scene.job is not None else None
+    return _unvouched(scene, "possible") if scene.job is not None and not scene.completed else None
 
 
 def _unvouched(scene: Scene, confidence: str) -> Finding | None:

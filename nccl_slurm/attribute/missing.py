@@ -40,7 +40,7 @@ def _silent(scene: Scene) -> Finding | None:
         return None
     waiting = set(scene.waits) | set(scene.lost) | scene.stricken
     silent = sorted(rank for rank in scene.expected - waiting if not _failed_otherwise(scene, rank))
-    if not silent or len(silent) > len(waiting):
+    if not silent or len(silent) > len(waiting) or _unread(scene, silent):
         return None
     alone = len(silent) == 1
     why = _how_it_ended(scene, silent[0]) if alone else "no timeout of its own while others waited"
@@ -54,6 +54,13 @@ def _silent(scene: Scene) -> Finding | None:
         facts=cite([*_last_words(scene, silent), *waits]),
         time=min((fact.time for fact in waits if fact.time is not None), default=None),
     ).naming([_absent(scene, rank, why, waits) for rank in silent], proven=proven)
+
+
+def _unread(scene: Scene, silent: Iterable[int]) -> bool:
+    """No file came in which any of them could have spoken, and nobody saw how they ended: nothing was observed of them,
+    and that is a gap. Files that were given by hand may have been chosen."""
+    kinds = scene.own_files(scene.waits) if scene.job is not None else None
+    return not any(scene.would_be_heard(rank, kinds) or scene.exits.get(rank) == 0 for rank in silent)
 
 
 def _is_clear(scene: Scene, silent: int, waiting: set[int]) -> bool:
@@ -71,7 +78,7 @@ def _would_be_heard(scene: Scene, rank: int) -> bool:
     """A rank that others saw end with exit 0 needs no file: whoever waits in vain does not end so."""
     if any(reading.told_idle(fact) for fact in scene.said.get(rank, ())) or scene.exits.get(rank) == 0:
         return True
-    return scene.would_be_heard(rank, scene.waits)
+    return scene.would_be_heard(rank, scene.own_files(scene.waits))
 
 
 def _left(scene: Scene) -> Finding | None:

@@ -267,9 +267,8 @@ class Scene:
         others = self.sorts.where(lambda fact: fact.producer not in reading.MACHINE_PRODUCERS)
         return frozenset(fact.file for fact in others)
 
-    def would_be_heard(self, rank: int, others: Mapping[int, Sequence[Fact]]) -> bool:
-        """Where most of ``others`` have these words in files of their own, a lost file looks like silence: then the
-        rank's own has to be there."""
+    def own_files(self, others: Mapping[int, Sequence[Fact]]) -> frozenset[str] | None:
+        """The kinds of files in which most of ``others`` have these words each to itself; None where they share one."""
         writers: dict[str, set[int]] = defaultdict(set)
         for other, facts in others.items():
             for fact in facts:
@@ -277,11 +276,21 @@ class Scene:
                     writers[fact.file].add(other)
         own = {file: ranks for file, ranks in writers.items() if len(ranks) == 1}
         if len(own) < 2 or 2 * len(set().union(*own.values())) <= len(others):
-            return True
-        row, kinds = self.table.get(rank), {_kind_of_file(file) for file in own}
-        return row is not None and any(_kind_of_file(file) in kinds for file in row.files)
+            return None
+        return frozenset(map(_kind_of_file, own))
+
+    def would_be_heard(self, rank: int, kinds: frozenset[str] | None) -> bool:
+        """Where ranks have files of their own (`own_files`), a lost one looks like silence: then it has to be there."""
+        row = self.table.get(rank)
+        return kinds is None or (row is not None and any(_kind_of_file(file) in kinds for file in row.files))
 
     # --- how the run and each rank ended
+
+    @cached_property
+    def completed(self) -> bool:
+        """Slurm says so, and of all its steps."""
+        job = self.job
+        return job is not None and job.state == "COMPLETED" and not any(step.exit or step.signal for step in job.steps)
 
     @cached_property
     def ending(self) -> Ending:

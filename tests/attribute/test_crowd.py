@@ -16,6 +16,7 @@ from tests.attribute.scenarios import (
     exception,
     fact,
     gloo_timeout,
+    job,
     peer_closed,
     table,
     told,
@@ -161,6 +162,44 @@ def test_silence_of_a_rank_that_its_agent_ended(rows: int, code: int, proven: bo
 def test_a_file_that_was_lost_is_no_silence(own_file: str | None, proven: bool) -> None:
     verdict = attribute(gloo_hang({3: -15}, own_file=own_file, rows=8, own=True))
     assert named(verdict) == ([3] if proven else [])
+
+
+def unread(*, read: bool, code: int | None = None) -> Evidence:
+    """Of 64 ranks eight say nothing; all others wait, each in a file of its own."""
+    name = "elastic/x/attempt_0/{}/stderr.log"
+    silent = range(8, 16)
+    waits = [replace(gloo_timeout(rank), file=name.format(rank)) for rank in range(WORLD) if rank not in silent]
+    files = {rank: (name.format(rank),) for rank in range(WORLD) if rank not in silent or (read and rank == 9)}
+    exits = {} if code is None else dict.fromkeys(silent, code)
+    rows = [replace(row, files=files.get(row.rank, ())) for row in table(WORLD, exits=exits)]
+    return evidence(waits, rows, world=WORLD)
+
+
+@pytest.mark.parametrize(
+    ("read", "code", "failure_class"),
+    [
+        (False, None, "collective-hang-unattributed"),  # their node's record is lost
+        (True, None, "collective-missing-rank"),
+        (False, 1, "collective-hang-unattributed"),  # srun tells how they ended, which is how the others ended too
+        (False, 0, "collective-missing-rank"),
+    ],
+)
+def test_ranks_of_which_nothing_was_read_are_not_missing(read: bool, code: int | None, failure_class: str) -> None:
+    verdict = attribute(unread(read=read, code=code))
+    assert (verdict.failure_class, named(verdict)) == (failure_class, [])
+
+
+@pytest.mark.parametrize(
+    ("state", "failure_class"), [("CANCELLED", "preempt-cancel"), ("COMPLETED", "benign"), ("FAILED", "gpu-hw-lost")]
+)
+def test_a_kernel_line_that_a_job_prints_explains_nothing_that_is_explained(state: str, failure_class: str) -> None:
+    text = "9: NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."
+    printed = fact("kernel.xid", text, "cause", hint="gpu-hw-lost", rank=9, time=HANG, data={"xid": 79})
+    ended = fact("slurm.cancelled", "CANCELLED AT", hint="preempt-cancel", time=HANG + 60)
+    facts = [printed, ended] if state == "CANCELLED" else [printed]
+    run = evidence(facts, table(16), world=16, job=job(state=state, steps=()))
+    verdict = attribute(run)
+    assert (verdict.failure_class, named(verdict)) == (failure_class, [])
 
 
 @pytest.mark.parametrize(
