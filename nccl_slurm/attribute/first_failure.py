@@ -200,10 +200,30 @@ def _but_for_few(scene: Scene, first: Death, others: Sequence[int]) -> bool:
     A peer that was lost before it, as far as clocks tell, speaks against it.
     """
     open_ones = [rank for rank in others if not _is_explained(scene, rank)]
-    dark = [rank for rank in open_ones if not scene.spoke(rank)]
-    rest = len(others) - len(open_ones)
-    few = len(dark) == len(open_ones) and rest >= max(CROWD_MIN, DARK_SHARE * len(dark))
+    if any(scene.spoke(rank) for rank in open_ones):
+        return False
+    dark = min(len(open_ones), _unheard_at_most(scene, first))
+    few = len(others) - dark >= max(CROWD_MIN, DARK_SHARE * dark)
     return few and not _lost_before(scene, first)
+
+
+def _unheard_at_most(scene: Scene, first: Death) -> int:
+    """Of the others: all, but for those that told how they reacted in lines without a rank (torch before 2.2), each in
+    the file that its agent kept for it. Nothing is counted where one of these files may be that of ``first``, or where
+    such lines tell another failure."""
+    others = scene.expected - {first.rank}
+    row = scene.table.get(first.rank)
+    reactions = (fact for fact in scene.sorts.having("local_rank") if _is_nameless_reaction(fact))
+    told = {(scene.node(fact.host), reading.number(fact.data, "local_rank")) for fact in reactions}
+    known = row is not None and row.local_rank is not None and scene.host(first.rank) is not None
+    if not known or row is None or (scene.host(first.rank), row.local_rank) in told or _nameless_words(scene):
+        return len(others)
+    return max(0, len(others) - len(told))
+
+
+def _is_nameless_reaction(fact: Fact) -> bool:
+    reacted = fact.role == "consequence" and (reading.is_wait(fact) or reading.is_peer_lost(fact))
+    return reacted and fact.rank is None and fact.host is not None and not reading.number(fact.data, "attempt")
 
 
 def _lost_before(scene: Scene, first: Death) -> bool:

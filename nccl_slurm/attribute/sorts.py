@@ -14,7 +14,7 @@ from nccl_slurm.model import Fact
 __all__ = ["Sorts"]
 
 #: Keys of a fact's data by which facts of many sorts are looked for.
-_KEYS = ("attempt", "task", "timeout_ms")
+_KEYS = ("attempt", "local_rank", "task", "timeout_ms")
 
 
 class Sorts:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from nccl_slurm.attribute.blame import attribute
-from nccl_slurm.model import Evidence, Fact, Rank, Verdict
+from nccl_slurm.model import Evidence, Fact, NodeView, Rank, Verdict
 from tests.attribute.scenarios import (
     HANG,
     closing,
@@ -86,6 +86,42 @@ def test_an_exception_beside_ranks_of_which_nothing_is_known(
 ) -> None:
     verdict = attribute(failure(dark, at=at, lost_at=lost_at))
     assert verdict.failure_class == "rank-exception"
+    assert named(verdict) == ([5] if proven else [])
+
+
+def unnamed(*, own: bool = False, word: bool = False) -> Evidence:
+    """Rank 5 raises, as its agent's table quotes; the others' lines of torch 2.1 tell how they reacted and not who."""
+    cause = exception(5, file="slurm-42.out", time=HANG, uncertainty_s=1.0)
+    waits = [
+        fact(
+            "torch.watchdog-timeout",
+            "Watchdog caught collective operation timeout",
+            hint="collective-hang-unattributed",
+            host=f"n{1 + rank // 8}",
+            file=f"n{1 + rank // 8}/elastic/x/attempt_0/{rank % 8}/stderr.log",
+            data={"local_rank": rank % 8, "attempt": 0},
+        )
+        for rank in range(WORLD)
+        if (rank != 5 or own) and not 8 <= rank < 16
+    ]
+    nameless = [exception(0, file="n3/elastic/x/attempt_0/1/stderr.log")]
+    words = [replace(one, rank=None) for one in nameless] if word else []
+    hosts = tuple(f"n{1 + rank // 8}" for rank in range(0, WORLD, 8))
+    rows = [Rank(rank, f"n{1 + rank // 8}", rank % 8, exit=1 if rank == 5 else None) for rank in range(WORLD)]
+    views = tuple(NodeView(host, record="present") for host in hosts)
+    return evidence([cause, *waits, *words], rows, world=WORLD, job=job(nodes=hosts), nodes=views)
+
+
+@pytest.mark.parametrize(
+    ("own", "word", "proven"),
+    [
+        (False, False, True),
+        (True, False, False),  # it waited too, and may have raised for that
+        (False, True, False),  # some other rank raised as well
+    ],
+)
+def test_ranks_that_tell_how_they_reacted_and_not_who_they_are(own: bool, word: bool, proven: bool) -> None:
+    verdict = attribute(unnamed(own=own, word=word))
     assert named(verdict) == ([5] if proven else [])
 
 
