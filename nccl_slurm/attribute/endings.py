@@ -38,7 +38,8 @@ def was_ended(scene: Scene) -> bool:
 
 def launch(scene: Scene) -> Finding | None:
     """The run never started properly on some node: prolog, credential, container."""
-    facts = [f for f in scene.facts if f.hint == "slurm-launch" and f.role == "cause" and not after_end(scene, f)]
+    causes = scene.sorts.where(lambda fact: fact.hint == "slurm-launch" and fact.role == "cause")
+    facts = [fact for fact in causes if not after_end(scene, fact)]
     if not facts:
         return None
     hosts = sorted({host for host in (_where(scene, fact) for fact in facts) if host})

@@ -31,7 +31,7 @@ _WEIGHT = ("none", "unknown", "investigate", "reboot")
 
 
 def hardware(scene: Scene) -> Finding | None:
-    facts = [fact for fact in scene.facts if _is_hardware(scene, fact)]
+    facts = [fact for fact in scene.sorts.where(_is_of_hardware) if _is_hardware(scene, fact)]
     if not facts:
         return None
     by_host: dict[str, list[Fact]] = defaultdict(list)
@@ -54,7 +54,7 @@ def hardware(scene: Scene) -> Finding | None:
 
 def hints(scene: Scene) -> Finding | None:
     """Kernel events of the run's nodes that by themselves end no job: worth a look where nothing else was seen."""
-    facts = [fact for fact in scene.facts if fact.hint in HARDWARE and _is_believed(scene, fact)]
+    facts = [fact for fact in scene.sorts.where(_is_of_hardware) if _is_believed(scene, fact)]
     if not facts:
         return None
     text = f"Kernel events that need not end a job: {reading.words(facts[0], 160)}"
@@ -69,11 +69,11 @@ def pasted(scene: Scene) -> Finding | None:
 
 def printed(scene: Scene) -> Finding | None:
     """The same in what a job printed: where nothing else explains the end it earns a look, and never more."""
-    return _unvouched(scene, "possible") if scene.job is not None else None
+    return _unvouched(scene, "possible") if scene.job is not None and not scene.completed else None
 
 
 def _unvouched(scene: Scene, confidence: str) -> Finding | None:
-    said = [fact for fact in scene.facts if fact.hint in HARDWARE and fact.producer in reading.MACHINE_PRODUCERS]
+    said = [fact for fact in scene.sorts.where(_is_of_hardware) if fact.producer in reading.MACHINE_PRODUCERS]
     facts = [fact for fact in said if fact.role == "cause" and _is_loose(scene, fact)]
     if not facts:
         return None
@@ -93,10 +93,10 @@ def node_failed(scene: Scene) -> Finding | None:
     """Slurm says that a node failed; for logs without a job, srun's and salloc's word about a node."""
     failed = sorted({node.name for node in scene.evidence.nodes if node.failed_in_run} | _failed_by_accounting(scene))
     state = scene.job.state if scene.job else None
-    facts = [fact for fact in scene.facts if fact.kind in reading.NODE_FAILURES]
+    facts = scene.sorts.of_kind(*reading.NODE_FAILURES)
     if scene.job is None:
         failed = sorted({host for host in (_named_node(fact) for fact in facts) if host})
-        facts += [fact for fact in scene.facts if fact.kind in reading.ENDED_BY_NODE_FAILURE]
+        facts += scene.sorts.of_kind(*reading.ENDED_BY_NODE_FAILURE)
     if not failed and state != "NODE_FAIL":
         return None if scene.job or not facts else _nameless(facts)
     live = state in (None, "RUNNING", "SUSPENDED", "COMPLETING")
@@ -113,7 +113,8 @@ def node_failed(scene: Scene) -> Finding | None:
 
 def out_of_memory(scene: Scene) -> Finding | None:
     """Kernel or cgroup killed a process for memory. The state OUT_OF_MEMORY and the kernel's lines are root's word."""
-    kills = [fact for fact in scene.facts if fact.hint == "host-oom" and fact.role == "cause" and _inside(scene, fact)]
+    said = scene.sorts.where(lambda fact: fact.hint == "host-oom" and fact.role == "cause")
+    kills = [fact for fact in said if _inside(scene, fact)]
     by_slurm = scene.job is not None and "OUT_OF_MEMORY" in {scene.job.state, *(s.state for s in scene.job.steps)}
     believed = [fact for fact in kills if fact.trust == "root" or by_slurm or scene.job is None]
     if not believed and not by_slurm:
@@ -140,8 +141,12 @@ def _is_loose(scene: Scene, fact: Fact) -> bool:
     return fact.trust == "job" and not of_others and not _is_believed(scene, fact) and _inside(scene, fact)
 
 
+def _is_of_hardware(fact: Fact) -> bool:
+    return fact.hint in HARDWARE
+
+
 def _is_hardware(scene: Scene, fact: Fact) -> bool:
-    return fact.hint in HARDWARE and fact.role in ("cause", "consequence") and _is_believed(scene, fact)
+    return _is_of_hardware(fact) and fact.role in ("cause", "consequence") and _is_believed(scene, fact)
 
 
 def _is_believed(scene: Scene, fact: Fact) -> bool:
@@ -208,8 +213,8 @@ def _failed_by_accounting(scene: Scene) -> set[str]:
 
 def _own_causes_elsewhere(scene: Scene, failed: Sequence[str]) -> bool:
     """A rank on another node has a cause of its own: which came first is then open."""
-    causes = (f for f in scene.facts if f.role == "cause" and f.trust == "job" and f.rank is not None)
-    return any(scene.host(fact.rank) not in failed for fact in causes)
+    causes = scene.sorts.where(lambda fact: fact.role == "cause" and fact.trust == "job")
+    return any(scene.host(fact.rank) not in failed for fact in causes if fact.rank is not None)
 
 
 def _named_node(fact: Fact) -> str | None:

@@ -20,6 +20,7 @@ __all__ = [
     "is_told",
     "is_wait",
     "kind_of",
+    "may_be_wait",
     "meets_all",
     "missing_in_store",
     "number",
@@ -92,8 +93,15 @@ def kind_of(fact: Fact) -> str:
     return inner if fact.kind == ERROR_FILE and isinstance(inner, str) else fact.kind
 
 
+def may_be_wait(fact: Fact) -> bool:
+    """By its kind alone: all facts for which `is_wait` holds, and others."""
+    return fact.kind in WAITS or fact.kind in (STATUS, ERROR_FILE)
+
+
 def is_wait(fact: Fact) -> bool:
-    kind = kind_of(fact)
+    if fact.kind in WAITS:
+        return True
+    kind = kind_of(fact) if fact.kind == ERROR_FILE else fact.kind
     return kind in WAITS or (kind == STATUS and STATUS_TIMEOUT in fact.text)
 
 

@@ -49,13 +49,14 @@ _LEADS = (
 
 def find(scene: Scene) -> Finding | None:
     """The leading shared cause: by time where all lines have one, else by `_LEADS`, then by place in the file."""
-    facts = [fact for fact in scene.facts if _is_shared(scene, fact)]
+    facts = [fact for fact in scene.sorts.where(_may_be_shared) if _is_shared(scene, fact)]
     return _finding(scene, _leading(facts), "shared-cause") if facts else None
 
 
 def anonymous(scene: Scene) -> Finding | None:
     """A cause of one rank (exception, device error) whose rank is not told; else a bare exit status by itself."""
-    facts = [fact for fact in scene.facts if _is_nameless(scene, fact) and not endings.after_end(scene, fact)]
+    maybe = scene.sorts.where(lambda fact: fact.role == "cause" or fact.producer in reading.MACHINE_PRODUCERS)
+    facts = [fact for fact in maybe if _is_nameless(scene, fact) and not endings.after_end(scene, fact)]
     words = [fact for fact in facts if not reading.tells_only_an_exit(fact)]
     facts = words or [fact for fact in facts if _is_own_exit(scene, fact)]
     if not facts:
@@ -84,13 +85,17 @@ def _is_own_exit(scene: Scene, fact: Fact) -> bool:
     SIGABRT is also how the heartbeat monitor ends a process.
     """
     code = reading.number(fact.data, "exitcode")
-    if code == -6 and any(one.kind in reading.HEARTBEAT for one in scene.facts):
+    if code == -6 and scene.sorts.any(lambda one: one.kind in reading.HEARTBEAT):
         return False
     return not scene.reacted or (code is not None and code < 0 and code not in (-6, -15))
 
 
+def _may_be_shared(fact: Fact) -> bool:
+    return fact.role == "cause" and fact.hint is not None and fact.hint not in CLASSES_OF_A_RANK | _ELSEWHERE
+
+
 def _is_shared(scene: Scene, fact: Fact) -> bool:
-    if fact.role != "cause" or fact.hint is None or fact.hint in CLASSES_OF_A_RANK | _ELSEWHERE:
+    if not _may_be_shared(fact) or fact.hint is None:
         return False
     if fact.hint in HARDWARE and fact.producer in reading.MACHINE_PRODUCERS:
         return False
