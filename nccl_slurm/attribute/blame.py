@@ -51,8 +51,10 @@ LEFT: tuple[_Rule, ...] = (
     hang.flushed,
     hang.lost_peers,
     machine.hints,
+    machine.app_faults,
     machine.printed,
     hang.reacted,
+    hang.counted,
     hang.calm,
 )
 _FOLLOW_AN_END = frozenset({"hang.lost-peers", "hang.flushed", "hang.consequences", "calm.completed", "calm.noise"})

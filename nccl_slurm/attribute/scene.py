@@ -124,6 +124,12 @@ class Scene:
         hosts = {fact.host for fact in words if fact.host}
         return self.node(hosts.pop() if len(hosts) == 1 else self.agents.host(rank))
 
+    @cached_property
+    def heard_hosts(self) -> frozenset[str]:
+        """Nodes of the run that some line or rank comes from."""
+        told = {self.node(host) for host in {fact.host for fact in self.facts}}
+        return frozenset(host for host in told | {self.host(rank) for rank in self.seen} if host)
+
     def was_on(self, host: str | None, rank: int, evidence: Collection[str]) -> bool:
         """Root speaks of this node in one of the facts, or they or other files of the rank were read on it. Logs
         without a job, and runs of one node, know no better."""

@@ -45,6 +45,8 @@ ENDS: tuple[bytes, ...] = (
     b"Connection closed by ",
     b". RC:",
     b"FI_",
+    b"fabric",
+    b" ranks",
 )
 
 
