@@ -18,6 +18,7 @@ from nccl_slurm.attribute import (
     mismatch,
     missing,
     notes,
+    pace,
     progress,
     shared_cause,
 )
@@ -36,6 +37,7 @@ RULES: tuple[_Rule, ...] = (
     machine.node_failed,
     machine.out_of_memory,
     machine.pasted,
+    pace.stopped,
     endings.launch,
     mismatch.find,
     first_failure.find,
@@ -55,6 +57,7 @@ LEFT: tuple[_Rule, ...] = (
     machine.printed,
     hang.reacted,
     hang.counted,
+    pace.left,
     hang.calm,
 )
 _FOLLOW_AN_END = frozenset({"hang.lost-peers", "hang.flushed", "hang.consequences", "calm.completed", "calm.noise"})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from nccl_slurm.attribute import advice
+from nccl_slurm.attribute import advice, pace
 from nccl_slurm.attribute.finding import cite
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.hosts import fold, fold_numbers
@@ -39,6 +39,7 @@ def notes(scene: Scene, verdict: Verdict) -> tuple[Inference, ...]:
         *_paths(scene, facts),
         *_earlier(scene, facts),
         *_differences(scene, facts),
+        *(pace.notes(scene) if verdict.failure_class != "straggler" else ()),
         *advice.advice(scene, verdict),
         *_clocks(scene),
     )

@@ -36,6 +36,8 @@ __all__ = [
 
 #: No GPU has a twentieth of that.
 ABSURD_GIB = 4096.0
+#: ``{StragglerId(rank=3, node='n1')}``: a named tuple as Python prints it.
+_RANK_OF = re.compile(r"\brank=(\d{1,7})\b")
 _TRIED = re.compile(r"Tried to allocate (?:more than 1EB|(\d{1,15}(?:\.\d{1,3})?) GiB)")
 _TASK_LABEL, _RANK_LABEL = re.compile(r"(\d{1,7}): "), re.compile(r"\[rank(\d{1,8})\]: ?")
 #: A traceback's last line.
@@ -86,17 +88,10 @@ WATCHDOG = frozenset(
 #: A transfer of a running collective failed, whoever is to blame.
 FAILED_TRANSFERS = frozenset({"nccl.ib-completion", "nccl.ib-flush", "ofi.request", "torch.async-error"})
 MACHINE_PRODUCERS = frozenset({"kernel", "gpu"})
-#: A launcher's word about a signal that ended a child of its: of which rank it does not tell.
-CHILD_SIGNALS = frozenset(
-    {
-        "framework.deepspeed-signal",
-        "framework.mpich-signal",
-        "framework.shell-signal",
-        "framework.ucx-signal",
-        "python.launcher-signal",
-        "python.worker-killed",
-    }
-)
+#: Reports of detectors that time each rank's own work.
+PACE = frozenset({"framework.pace", "framework.slow-ranks"})
+#: Such a detector ended the run.
+STOPPED_FOR_PACE = frozenset({"framework.slow-stop"})
 #: Failures to launch that are in what was asked for, or in the container: no node is at fault.
 LAUNCH_SETTINGS = frozenset({"slurm.pyxis", "slurm.request", "slurm.spank"})
 #: What a rank did not find was to be made by another one.
@@ -260,6 +255,16 @@ def numbers(value: Any) -> tuple[int, ...]:
     if isinstance(value, int) and not isinstance(value, bool):
         return (value,)
     return _parsed(value) if isinstance(value, str) else ()
+
+
+def slow_ranks(fact: Fact, percent: int) -> tuple[int, ...]:
+    """Of a report of pace: those named as slow, or the slowest where it needs that much of the fastest one's time."""
+    slow, longest, shortest = (number(fact.data, key) for key in ("slowest", "longest_ms", "shortest_ms"))
+    if slow is not None and longest is not None and shortest is not None:
+        return (slow,) if shortest > 0 and 100 * longest >= percent * shortest else ()
+    named = fact.data.get("slow")
+    tuples = _RANK_OF.findall(named) if isinstance(named, str) else []
+    return tuple(int(rank) for rank in tuples) or numbers(named)
 
 
 def _parsed(text: str) -> tuple[int, ...]:

@@ -47,6 +47,7 @@ ENDS: tuple[bytes, ...] = (
     b"FI_",
     b"fabric",
     b" ranks",
+    b" process",
 )
 
 
