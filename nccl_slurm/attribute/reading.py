@@ -106,6 +106,8 @@ _NEXT_STEP = {
     "cuda.unknown": "investigate",
     "framework.ray-actor-died": "investigate",
     "framework.ray-worker-died": "investigate",
+    "nccl.cuda-alloc": "investigate",
+    "nccl.device-missing": "fix-config",
     "nccl.duplicate-gpu": "fix-config",
     "python.no-space": "fix-config",
 }
@@ -117,6 +119,11 @@ _SIGNAL_WORDS = {
     "Bus error": 7,
     "Illegal instruction": 4,
     "Floating point exception": 8,
+    "SIGKILL": 9,
+    "SIGSEGV": 11,
+    "SIGBUS": 7,
+    "SIGILL": 4,
+    "SIGFPE": 8,
 }
 
 

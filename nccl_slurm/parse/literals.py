@@ -48,6 +48,7 @@ ENDS: tuple[bytes, ...] = (
     b"fabric",
     b" ranks",
     b" process",
+    b" address",
 )
 
 

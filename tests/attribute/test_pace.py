@@ -11,9 +11,7 @@ from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.cli.logs import report_of_logs
 from nccl_slurm.model import Evidence, Fact, Job
 
-_MEGATRON = (
-    "0: INFO:megatron.core.utils:[2026-11-30 10:{:02}] | MnRtt/Rnk: {}.50ms/{} | MxRtt/Rnk: {}.20ms/{} | MnPwr"
-)
+_MEGATRON = "0: INFO:megatron.core.utils:[2026-11-30 10:{:02}] | MnRtt/Rnk: {}.50ms/{} | MxRtt/Rnk: {}.20ms/{} | MnPwr"
 _WARNING = "STRAGGLER DETECTION WARNING: Some GPUs {}. Affected ranks: {}"
 _WORSE, _DROPPED = "have worse relative performance", "performance dropped"
 

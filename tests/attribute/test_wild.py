@@ -213,6 +213,41 @@ NAMELESS = {
         "gpu-app-fault",
         "fix-code",
     ),
+    "a container has a part of the GPUs": (
+        "n1:8:9 [2] misc/nvmlwrap.cc:187 NCCL WARN nvmlDeviceGetHandleByPciBusId() failed: Not Found\n",
+        "rank-exception",
+        "fix-config",
+    ),
+    "no GPU in the container": (
+        "Traceback (most recent call last):\n  File 'x.py', line 1\nRuntimeError: No CUDA GPUs are available\n",
+        "rank-exception",
+        "fix-config",
+    ),
+    "NCCL gets no memory and CUDA's reason is not there": (
+        _DIED.format("unhandled cuda error") + "Last error:\nFailed to CUDA calloc async 4608 bytes\n",
+        "rank-exception",
+        "investigate",
+    ),
+    "threads of a kernel assert": (
+        "Indexing.cu:1553: indexSelect: block: [7,0,0], thread: [5,0,0] Assertion `at < size` failed.\n" * 3,
+        "gpu-app-fault",
+        "fix-code",
+    ),
+    "AMD's fault": (
+        "Memory access fault by GPU node-3 (Agent handle: 0x5d1c) on address 0x7e2000. Reason: Unknown.\n",
+        "gpu-app-fault",
+        "fix-code",
+    ),
+    "a spawned process was killed": (
+        "torch.multiprocessing.spawn.ProcessExitedException: process 2 terminated with signal SIGKILL\n",
+        "process-signal",
+        "fix-config",
+    ),
+    "EFA's driver": (
+        "infiniband efa_1: Failed to process command REG_MR (opcode 7) comp_status 7 err -12\n",
+        "net-efa-ofi",
+        "fix-config",
+    ),
     "RAS saw unlike counts": (
         "#0-0 (fa93daea854b060b) MISMATCH\n  Communicator ranks have different AllGather operation counts\n"
         "  30 ranks have launched up to operation 640\n",
@@ -228,6 +263,9 @@ CALM = {
     ),
     "a child that was told to end": (
         "subprocess.CalledProcessError: Command '['python', 't.py']' died with <Signals.SIGTERM: 15>.\n"
+    ),
+    "a spawned process that was told to end": (
+        "torch.multiprocessing.spawn.ProcessExitedException: process 2 terminated with signal SIGTERM\n"
     ),
     "DeepSpeed's own SIGTERM": "['python', 't.py'] exits with return code = -15\n",
     "an actor that left on purpose": (
