@@ -58,6 +58,7 @@ LEFT: tuple[_Rule, ...] = (
     hang.reacted,
     hang.counted,
     pace.left,
+    machine.signs,
     hang.calm,
 )
 _FOLLOW_AN_END = frozenset({"hang.lost-peers", "hang.flushed", "hang.consequences", "calm.completed", "calm.noise"})

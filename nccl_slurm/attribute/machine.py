@@ -17,7 +17,7 @@ from nccl_slurm.attribute.finding import Finding, action_of, cite
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
 
-__all__ = ["HARDWARE", "app_faults", "hardware", "hints", "node_failed", "out_of_memory", "pasted", "printed"]
+__all__ = ["HARDWARE", "app_faults", "hardware", "hints", "node_failed", "out_of_memory", "pasted", "printed", "signs"]
 
 #: Classes that blame a machine.
 HARDWARE = frozenset({"gpu-hw-ecc", "gpu-hw-lost", "nvlink-fabric"})
@@ -80,6 +80,18 @@ def app_faults(scene: Scene) -> Finding | None:
         return None
     text = f"Kernel lines in the logs about a program on a GPU: {reading.words(facts[0], 160)}"
     return Finding("machine.app-fault", "gpu-app-fault", "possible", text, facts=cite(facts))
+
+
+def signs(scene: Scene) -> Finding | None:
+    """Kernel lines that alone decide nothing, in logs without a job, and there is nothing else to go by."""
+    said = [fact for fact in scene.facts if fact.hint in HARDWARE and fact.producer in reading.MACHINE_PRODUCERS]
+    facts = [fact for fact in said if fact.role == "context" and _may_be_of_run(scene, fact)]
+    if not facts or scene.job is not None:
+        return None
+    text = f"Kernel lines that alone decide nothing: {reading.words(facts[0], 160)}"
+    return Finding(
+        "machine.signs", facts[0].hint or "unknown", "possible", text, facts=cite(facts), action="investigate"
+    )
 
 
 def _unvouched(scene: Scene, confidence: str) -> Finding | None:

@@ -109,6 +109,7 @@ _NEXT_STEP = {
     "nccl.cuda-alloc": "investigate",
     "nccl.device-missing": "fix-config",
     "nccl.duplicate-gpu": "fix-config",
+    "python.name-service": "fix-config",
     "python.no-space": "fix-config",
 }
 #: strsignal(3)'s words for signals.

@@ -95,7 +95,7 @@ class Scene:
 
     @cached_property
     def _analysed(self) -> frozenset[int]:
-        facts = (fact for fact in self.facts if fact.kind in reading.ANALYSER_MISSING)
+        facts = (fact for fact in self.facts if fact.kind in reading.ANALYSER_MISSING | reading.BARRIERS)
         told = {rank for fact in facts for rank in reading.numbers(fact.data.get("missing"))}
         told |= {rank for fact in self.facts if fact.kind in reading.PACE for rank in reading.slow_ranks(fact, 0)}
         return frozenset(rank for rank in told if rank >= 0)

@@ -248,6 +248,48 @@ NAMELESS = {
         "net-efa-ofi",
         "fix-config",
     ),
+    "a barrier names who did not come": (
+        "[rank0]: RuntimeError: Rank 1 failed to pass monitoredBarrier in 900000 ms\n",
+        "collective-missing-rank",
+        "fix-code",
+    ),
+    "a name that nobody knows": (
+        "Traceback (most recent call last):\n  File 'x.py', line 1\nsocket.gaierror: [Errno -2] Name not known\n",
+        "rank-exception",
+        "fix-config",
+    ),
+    "CUDA's driver does not say what failed": (
+        "RuntimeError: CUDA driver error: unknown error\n",
+        "rank-exception",
+        "investigate",
+    ),
+    "a kernel that ran too long": (
+        "RuntimeError: CUDA error: the launch timed out and was terminated\n",
+        "gpu-app-fault",
+        "fix-code",
+    ),
+    "Slurm's daemons do not believe one another": (
+        "slurmstepd: error: Munge decode failed: Unauthorized credential for client UID=7 GID=5\n"
+        "slurmstepd: error:  mpi/pmix_v4: _auth_cred_verify: n5 [1]: pmixp_server.c:540: Verifying authentication "
+        "credential: Invalid authentication credential\n",
+        "slurm-launch",
+        "investigate",
+    ),
+    "a queue pair, told by another library": (
+        "Failed to modify QP to RTR: No such device\nerrno: 19\n",
+        "net-ib-setup",
+        "fix-config",
+    ),
+    "gloo without a mesh": (
+        "RuntimeError: [gloo/transport/tcp/pair.cc:611] Connect timeout [10.0.0.13]:27023\n",
+        "net-socket-connect",
+        "network",
+    ),
+    "an adapter that can't be started": (
+        "[  812.345678] NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x22:0x56:742)\n",
+        "gpu-hw-lost",
+        "investigate",
+    ),
     "RAS saw unlike counts": (
         "#0-0 (fa93daea854b060b) MISMATCH\n  Communicator ranks have different AllGather operation counts\n"
         "  30 ranks have launched up to operation 640\n",
