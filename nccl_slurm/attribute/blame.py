@@ -18,6 +18,7 @@ from nccl_slurm.attribute import (
     mismatch,
     missing,
     notes,
+    pace,
     progress,
     shared_cause,
 )
@@ -37,6 +38,7 @@ RULES: tuple[_Rule, ...] = (
     machine.node_failed,
     machine.out_of_memory,
     machine.pasted,
+    pace.stopped,
     endings.launch,
     mismatch.find,
     first_failure.find,
@@ -52,8 +54,12 @@ LEFT: tuple[_Rule, ...] = (
     hang.flushed,
     hang.lost_peers,
     machine.hints,
+    machine.app_faults,
     machine.printed,
     hang.reacted,
+    hang.counted,
+    pace.left,
+    machine.signs,
     hang.calm,
 )
 _FOLLOW_AN_END = frozenset({"hang.lost-peers", "hang.flushed", "hang.consequences", "calm.completed", "calm.noise"})

@@ -52,7 +52,7 @@ def launch(scene: Scene) -> Finding | None:
         confidence="proven" if proven else "likely",
         summary=f"Slurm could not launch or end the job properly{' on ' + hosts[0] if len(hosts) == 1 else ''}.",
         facts=cite(facts),
-        action="fix-config" if all(fact.kind == "slurm.pyxis" for fact in facts) else "investigate",
+        action="fix-config" if all(fact.kind in reading.LAUNCH_SETTINGS for fact in facts) else "investigate",
         culprits=who if proven else (),
         suspects=() if proven else who[:8],
     )

@@ -18,7 +18,7 @@ from nccl_slurm.attribute.finding import Finding, cite, rank_list
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Fact
 
-__all__ = ["CLASSES_OF_A_RANK", "Death", "action_of_signal", "deaths", "find"]
+__all__ = ["CLASSES_OF_A_RANK", "Death", "action_of_signal", "deaths", "find", "is_aftermath"]
 
 #: Classes whose cause lies in one process or under it.
 CLASSES_OF_A_RANK = frozenset(
@@ -101,12 +101,14 @@ def _several(scene: Scene, own: Sequence[Death]) -> Finding:
     classes = {death.failure_class for death in own}
     one = classes.pop() if len(classes) == 1 else "rank-exception"
     suspects = [scene.culprit(death.rank, death.why, cite(death.facts)) for death in own]
+    actions = {death.action for death in own}
     return Finding(
         rule="first-failure.several",
         failure_class=one,
         confidence="likely",
         summary=f"{rank_list([d.rank for d in own]).capitalize()} failed by themselves; no clock tells who was first.",
         facts=cite(fact for death in own for fact in death.facts[:2]),
+        action=actions.pop() if len(actions) == 1 else None,
     ).naming(suspects, proven=False)
 
 
@@ -291,7 +293,7 @@ def _own_causes(scene: Scene, rank: int) -> list[Fact]:
     said = [f for f in words if f.hint in CLASSES_OF_A_RANK]
     said = [f for f in said if not reading.tells_only_an_exit(f)]
     said = [f for f in said if not _is_reaction(scene, rank, f) and not endings.after_end(scene, f)]
-    said = [f for f in said if not (reading.is_absurd(f) and _somebody_reacted_before(scene, f))]
+    said = [f for f in said if not is_aftermath(scene, f)]
     first = min((_attempt(f)[1] for f in said), default=0)
     return [f for f in said if _attempt(f)[1] == first]
 
@@ -303,9 +305,14 @@ def _is_reaction(scene: Scene, rank: int, cause: Fact) -> bool:
     return any(_after_wait(wait, cause) for wait in waits) or any(not _comes_before(cause, loss) for loss in lost)
 
 
-def _somebody_reacted_before(scene: Scene, cause: Fact) -> bool:
-    """Any rank had timed out, aborted or lost a peer: by their lines in one file, else by time."""
-    return any(_is_before(scene, fact, cause) for facts in scene.consequences.values() for fact in facts)
+def is_aftermath(scene: Scene, cause: Fact) -> bool:
+    """An allocation of an absurd size after anybody had timed out, aborted or lost a peer: by their lines in one file,
+    else by time."""
+    if not reading.is_absurd(cause):
+        return False
+    told = scene.sorts.where(lambda fact: fact.role == "consequence" or reading.may_be_wait(fact))
+    reactions = (fact for fact in told if fact.role == "consequence" or reading.is_wait(fact))
+    return any(_is_before(scene, fact, cause) for fact in reactions)
 
 
 def _is_before(scene: Scene, one: Fact, other: Fact) -> bool:
@@ -358,7 +365,14 @@ def _by_word(rank: int, causes: Sequence[Fact]) -> Death:
         time=timed.time if timed else None,
         uncertainty_s=(timed.uncertainty_s or 0.0) if timed else 0.0,
         intrinsic=(best.hint in _INTRINSIC and not reading.is_absurd(best)) or best.kind in reading.INTRINSIC,
+        action=_step_after(best),
     )
+
+
+def _step_after(fact: Fact) -> str | None:
+    """Of a signal that the line tells, else of its form."""
+    by_signal = action_of_signal(reading.signalled(fact)) if fact.hint == "process-signal" else None
+    return by_signal or reading.next_step(fact)
 
 
 def _by_signal(scene: Scene, rank: int, code: int) -> Death | None:

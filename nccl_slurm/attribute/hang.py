@@ -9,7 +9,7 @@ from nccl_slurm.attribute.finding import Finding, cite
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Fact
 
-__all__ = ["calm", "flushed", "hung", "lost_peers", "reacted"]
+__all__ = ["calm", "counted", "flushed", "hung", "lost_peers", "reacted"]
 
 
 def hung(scene: Scene) -> Finding | None:
@@ -46,9 +46,17 @@ def reacted(scene: Scene) -> Finding | None:
     facts = scene.sorts.where(lambda fact: fact.role == "consequence" and bool(fact.hint) and fact.trust == "job")
     if not facts:
         return None
+    facts.sort(key=reading.is_end_of_run)  # a plain CANCELLED is also how srun ends the other tasks
     text = f"Only consequences were observed: {reading.words(facts[0], 160)}"
     same = [fact for fact in facts if fact.hint == facts[0].hint]
     return _finding("hang.consequences", facts[0].hint or "unknown", text, same, "possible")
+
+
+def counted(scene: Scene) -> Finding | None:
+    """NCCL's RAS saw ranks at unlike counts, and nothing else was seen."""
+    facts = scene.sorts.of_kind(*reading.COUNTED)
+    text = "NCCL's RAS client saw ranks of one communicator at unlike operation counts; nothing tells who stopped."
+    return _finding("hang.counted", "collective-hang-unattributed", text, facts, "possible") if facts else None
 
 
 def calm(scene: Scene) -> Finding | None:

@@ -17,7 +17,7 @@ from nccl_slurm.attribute.finding import Finding, action_of, cite
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
 
-__all__ = ["HARDWARE", "hardware", "hints", "node_failed", "out_of_memory", "pasted", "printed"]
+__all__ = ["HARDWARE", "app_faults", "hardware", "hints", "node_failed", "out_of_memory", "pasted", "printed", "signs"]
 
 #: Classes that blame a machine.
 HARDWARE = frozenset({"gpu-hw-ecc", "gpu-hw-lost", "nvlink-fabric"})
@@ -70,6 +70,32 @@ def pasted(scene: Scene) -> Finding | None:
 def printed(scene: Scene) -> Finding | None:
     """The same in what a job printed: where nothing else explains the end it earns a look, and never more."""
     return _unvouched(scene, "possible") if scene.job is not None and not scene.completed else None
+
+
+def app_faults(scene: Scene) -> Finding | None:
+    """What the driver says of a program, in logs that no node vouches for: a fault of the program, by nobody known."""
+    said = scene.sorts.where(lambda fact: fact.hint == "gpu-app-fault" and fact.producer in reading.MACHINE_PRODUCERS)
+    facts = [f for f in said if f.role == "cause" and f.trust == "job" and _may_be_of_run(scene, f)]
+    if not facts:
+        return None
+    text = f"Kernel lines in the logs about a program on a GPU: {reading.words(facts[0], 160)}"
+    return Finding("machine.app-fault", "gpu-app-fault", "possible", text, facts=cite(facts))
+
+
+def signs(scene: Scene) -> Finding | None:
+    """Kernel lines that alone decide nothing, in logs without a job, and there is nothing else to go by."""
+    said = scene.sorts.where(_is_of_hardware)
+    facts = [
+        fact
+        for fact in said
+        if fact.producer in reading.MACHINE_PRODUCERS and fact.role == "context" and _may_be_of_run(scene, fact)
+    ]
+    if not facts or scene.job is not None:
+        return None
+    text = f"Kernel lines that alone decide nothing: {reading.words(facts[0], 160)}"
+    return Finding(
+        "machine.signs", facts[0].hint or "unknown", "possible", text, facts=cite(facts), action="investigate"
+    )
 
 
 def _unvouched(scene: Scene, confidence: str) -> Finding | None:
@@ -137,8 +163,12 @@ def out_of_memory(scene: Scene) -> Finding | None:
 
 def _is_loose(scene: Scene, fact: Fact) -> bool:
     """Job's words of this run's time, and of none of other runs' nodes."""
+    return fact.trust == "job" and not _is_believed(scene, fact) and _may_be_of_run(scene, fact)
+
+
+def _may_be_of_run(scene: Scene, fact: Fact) -> bool:
     of_others = fact.host is not None and scene.node(fact.host) is None
-    return fact.trust == "job" and not of_others and not _is_believed(scene, fact) and _inside(scene, fact)
+    return not of_others and _inside(scene, fact)
 
 
 def _is_of_hardware(fact: Fact) -> bool:

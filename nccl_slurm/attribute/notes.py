@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from nccl_slurm.attribute import advice
+from nccl_slurm.attribute import advice, pace
 from nccl_slurm.attribute.finding import cite
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.hosts import fold, fold_numbers
@@ -44,6 +44,7 @@ def notes(scene: Scene, verdict: Verdict) -> tuple[Inference, ...]:
         *_paths(scene, ways),
         *_earlier(scene, ways),
         *_differences(scene, values),
+        *(pace.notes(scene) if verdict.failure_class != "straggler" else ()),
         *advice.advice(scene, verdict),
         *_clocks(scene),
     )

@@ -101,8 +101,10 @@ class Scene:
 
     @cached_property
     def _analysed(self) -> frozenset[int]:
-        facts = self.sorts.of_kind(*reading.ANALYSER_MISSING)
-        return frozenset(rank for fact in facts for rank in reading.numbers(fact.data.get("missing")) if rank >= 0)
+        facts = self.sorts.of_kind(*reading.ANALYSER_MISSING, *reading.BARRIERS)
+        told = {rank for fact in facts for rank in reading.numbers(fact.data.get("missing"))}
+        told |= {rank for fact in self.sorts.of_kind(*reading.PACE) for rank in reading.slow_ranks(fact, 0)}
+        return frozenset(rank for rank in told if rank >= 0)
 
     # --- hosts
 
@@ -129,6 +131,12 @@ class Scene:
         words = [*self.said.get(rank, ()), *(self.by_task.get(rank, ()) if self.tasks_are_ranks else ())]
         hosts = {fact.host for fact in words if fact.host}
         return self.node(hosts.pop() if len(hosts) == 1 else self.agents.host(rank))
+
+    @cached_property
+    def heard_hosts(self) -> frozenset[str]:
+        """Nodes of the run that some line or rank comes from."""
+        told = {self.node(host) for host in {fact.host for fact in self.facts}}
+        return frozenset(host for host in told | {self.host(rank) for rank in self.seen} if host)
 
     def was_on(self, host: str | None, rank: int, evidence: Collection[str]) -> bool:
         """Root speaks of this node in one of the facts, or they or other files of the rank were read on it. Logs
