@@ -174,10 +174,10 @@ def _values(groups: Mapping[str, str | None]) -> dict[str, Any]:
             continue
         if name[-4:] == "_hex":
             data[name[:-4]] = int(value, 16)
-        elif value.isdigit() and value.isascii() and len(value) <= _INT_LENGTH:
+        elif value.isdigit():
+            data[name] = int(value) if len(value) <= _INT_LENGTH and value.isascii() else value
+        elif value[:1] == "-" and _NEGATIVE.match(value):
             data[name] = int(value)
-        elif value[:1] == "-":
-            data[name] = int(value) if _NEGATIVE.match(value) else value
         else:
             data[name] = value
     return data

@@ -21,7 +21,7 @@ __all__ = ["WHOLE", "Sift", "is_special", "shapes_of"]
 WHOLE = 128 << 10
 #: Of lines that are alike (`patterns.Row.thin`) so many are read.
 _ALIKE = 2
-_WINDOW = 64 << 10
+_WINDOW = 32 << 10
 _COUNT = 1 << 20
 #: Of the tail, what is searched for `Rows.ends`.
 _ENDS = 32 << 10
