@@ -260,11 +260,11 @@ def _measure(folder: Path, nodes: int) -> int:
             clock.sleep(30.0)
         poll = (time.process_time() - began) / POLLS
         assert store.writes - writes <= POLLS, "a poll that changes nothing stored something"
-        run = RunRow("bench", 1, 1, "1", nodes=[f"gpu-{n:05d}" for n in range(min(nodes, JOB_NODES))], start=NOW)
+        job = RunRow("bench", 1, 1, "1", nodes=[f"gpu-{n:05d}" for n in range(min(nodes, JOB_NODES))], start=NOW)
         spent = time.process_time()
-        past = daemon._conclusions.around.past(run)
+        past = daemon._conclusions.around.past(job)
         judged, peak = time.process_time() - spent, _peak_mb()
-        assert len(past) >= len(run.nodes)
+        assert len(past) >= len(job.nodes)
     print(poll, judged, peak, *_queries(folder, nodes))
     return 0
 
