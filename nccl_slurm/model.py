@@ -102,16 +102,29 @@ class Fact:
     id: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Lists in ``data`` stay the fact's own (`dataclasses.asdict` copies them, and takes ten times as long)."""
+        return {**vars(self), "data": dict(self.data)}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Fact:
-        """``value`` has passed the node-record schema; keys unknown to this version raise TypeError.
+    def from_json(cls, value: Mapping[str, Any], **more: Any) -> Fact:
+        """``value`` has passed the node-record schema; keys unknown to this version raise TypeError. ``more`` comes on
+        top.
 
         A class that this version does not know (nodes may run a newer one) is no hint.
         """
-        hint = value.get("hint")
-        return cls(**value) if hint is None or hint in CLASSES else cls(**{**value, "hint": None})
+        made = {**value, **more}
+        if made.get("hint") is not None and made["hint"] not in CLASSES:
+            made["hint"] = None
+        if made.keys() != _OF_FACT:
+            return cls(**made)
+        # what a frozen dataclass's own __init__ does, a key at a time, costs three times as much: of the 280,000 facts
+        # of 16,384 ranks half a second
+        fact = object.__new__(cls)
+        object.__setattr__(fact, "__dict__", made)
+        return fact
+
+
+_OF_FACT = {known.name for known in fields(Fact)}
 
 
 @dataclass(frozen=True)

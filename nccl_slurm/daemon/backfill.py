@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from nccl_slurm.daemon.watch import failed_state, health
+from nccl_slurm.daemon.health import failed_state, health
 from nccl_slurm.history.rows import NodeEventRow
 from nccl_slurm.scheduler.client import NodeEvent, NodeState
 

@@ -11,10 +11,11 @@ from typing import Any
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.attribute.clocks import UNMEASURED_S
 from nccl_slurm.attribute.placement import placed
+from nccl_slurm.attribute.sorts import Sorts
 from nccl_slurm.attribute.steps import note, of_step
 from nccl_slurm.daemon.clocks import Offset, offsets
 from nccl_slurm.daemon.evidence import assemble, role_of, shows_nccl_or_torch
-from nccl_slurm.daemon.watch import failed_state
+from nccl_slurm.daemon.health import failed_state
 from nccl_slurm.history.machine import Machine
 from nccl_slurm.history.rows import NodeEventRow, RecordRow
 from nccl_slurm.hosts import fold
@@ -77,8 +78,10 @@ def diagnose(parts: Parts, status: str, *, run_in_comment: int | None = None) ->
 
 
 def _of_step(whole: Evidence, job: Job) -> tuple[Evidence, Verdict]:
-    evidence = placed(of_step(whole))
-    return evidence, _with_step(attribute(evidence), job)
+    evidence = of_step(whole)
+    sorts = Sorts(evidence.facts)
+    evidence = placed(evidence, sorts)
+    return evidence, _with_step(attribute(evidence, sorts), job)
 
 
 def _with_step(verdict: Verdict, job: Job) -> Verdict:

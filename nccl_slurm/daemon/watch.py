@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from nccl_slurm.clock import Clock
 from nccl_slurm.daemon.batch_script import log_paths
+from nccl_slurm.daemon.health import failed_state, health
 from nccl_slurm.daemon.runs import run_number
 from nccl_slurm.errors import SlurmError
 from nccl_slurm.history.rows import NodeEventRow, RunRow
@@ -18,22 +19,6 @@ from nccl_slurm.model import alike
 from nccl_slurm.scheduler.client import FINAL_STATES, LiveJob, NodeState, SchedulerClient
 
 __all__ = ["JobWatch", "NodeWatch", "failed_state", "health"]
-
-#: What a node does, not how it is: left out of the edges, or each job would write two a node.
-_WORK = frozenset({"COMPLETING", "PLANNED", "RESERVED", "CLOUD", "DYNAMIC_NORM", "BLOCKED", "PERFCTRS", "RES"})
-_WORKING = frozenset({"IDLE", "ALLOCATED", "MIXED", "COMPLETING", "PLANNED", "RESERVED"})
-
-
-def health(node: NodeState) -> str:
-    """The state without its share of work: ``UP`` (idle, mixed, allocated), ``UP+DRAIN``, ``DOWN+NOT_RESPONDING`` …"""
-    base = "UP" if node.state in _WORKING else node.state
-    return "+".join([base, *sorted(node.flags - _WORK)])
-
-
-def failed_state(state: str) -> bool:
-    """`NodeState.failed` of a stored state, as `health` writes it: Slurm sets DOWN after SlurmdTimeout."""
-    base, _, flags = state.partition("+")
-    return base in ("DOWN", "FAIL", "ERROR") or "FAIL" in flags.split("+")
 
 
 def _no_good(node: NodeState) -> bool:

@@ -150,7 +150,11 @@ def compile_rows(toml: str, extra: Sequence[str] = ()) -> str:
     xids: dict[str, dict[str, Any]] = {}
     for number, text in enumerate((_read(os.path.join(DATA, "xid.toml")), toml, *extra)):
         table = _parse(text)
+        own: set[str] = set()
         for row in _tables(table, "row"):
+            if str(row.get("id")) in own:
+                raise ConfigError(f"pattern row {row.get('id')!r} stands twice in one text")
+            own.add(str(row.get("id")))
             rows[str(row.get("id"))] = row if number < _PACKAGE else {"where": "everywhere", **row}
         for xid in _tables(table, "xid"):
             xids[str(xid.get("code"))] = xid

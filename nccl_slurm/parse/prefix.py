@@ -56,7 +56,7 @@ _LABELS = (
         r"(?:<\d{1,3}>|kern {0,4}:\w{1,8} {0,8}: )?\[ {0,8}\d{1,10}\.\d{6}\](?:\[ {0,8}[CT]\d{1,10}\])? "
     ),
     re.compile(r"\[ {0,12}\+?\d{1,10}\.\d{6}\] |\[[A-Z][a-z]{2} ?\d{1,2} \d\d:\d\d\] "),  # dmesg -d, -e
-    re.compile(r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] "),  # dmesg -T
+    re.compile(r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]?\d \d\d:\d\d:\d\d \d{4}\] "),  # dmesg -T
     re.compile(r" {8,24}(?=NVRM: )"),  # dmesg: second line of a record, below the text of the first
     re.compile(r"kernel: "),
     re.compile(r"\[\d{1,9}\] (?=\[)"),

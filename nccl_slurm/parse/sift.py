@@ -33,7 +33,7 @@ _FOLLOW = {**FOLLOW, b"ChildFailedError": 300, b"terminate called after": 8, b"L
 #: the lines of a rank, so the literals are not made for them.
 _SPECIAL = re.compile(
     rb"(?:<\d{1,3}>|kern {0,4}:\w{1,8} {0,8}: )?\[ {0,12}\+?\d{1,10}\.\d{6}\]"
-    rb"|\[[A-Z][a-z]{2} ?\d{1,2} \d\d:\d\d\] |\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] "
+    rb"|\[[A-Z][a-z]{2} ?\d{1,2} \d\d:\d\d\] |\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]?\d \d\d:\d\d:\d\d \d{4}\] "
     rb"|Job summary\r?\Z|Communicators\.\.\.|#\d{1,6}-\d{1,6} \([0-9a-f]{8,16}\) "
 )
 _SPECIAL_STARTS = b"<k[JC#"

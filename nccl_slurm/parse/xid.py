@@ -27,7 +27,9 @@ def refine(row: Row, data: dict[str, Any], text: str, rows: Rows) -> tuple[str, 
         return "context", None
     data.update(mnemonic=xid.mnemonic, action=xid.action)
     role = "context" if xid.role == "cause" and data.get("severity") == "Nonfatal" else xid.role
-    return role, None if xid.hint == "unknown" else xid.hint
+    before = rows.xids.get(data.get("previous_xid", data["xid"]), xid)
+    hint = before.hint if role == "consequence" else xid.hint
+    return role, None if hint == "unknown" else hint
 
 
 def pci_id(text: Any) -> str | None:

@@ -223,6 +223,12 @@ def test_a_broken_compiled_file_is_an_error_of_one_line(tmp_path: object, text: 
     assert "\n" not in str(caught.value)
 
 
+def test_a_row_that_stands_twice_in_one_text_is_an_error(patterns_toml: str) -> None:
+    """The later one would hide the earlier one without a word."""
+    with pytest.raises(ConfigError, match=r"framework\.site-done. stands twice"):
+        compile_rows(patterns_toml, [SITE + SITE.partition("[[xid]]")[0]])
+
+
 def test_a_missing_compiled_file_is_an_error() -> None:
     with pytest.raises(ConfigError, match="can't be read"):
         load_rows("/nonexistent/patterns.json")

@@ -268,7 +268,7 @@ def test_a_progress_bar_of_megabytes_is_one_line(tmp_path: Path) -> None:
     text = f"{bar}RuntimeError: CUDA error: invalid device ordinal\r{bar}\nValueError: x\n" + FILLER * 3000
     for program in programs():
         facts = read(tmp_path, text, program).facts
-        assert [(fact.kind, fact.line) for fact in facts] == [("cuda.error", 1), ("python.exception", 2)]
+        assert [(fact.kind, fact.line) for fact in facts] == [("cuda.device-choice", 1), ("python.exception", 2)]
         assert text.encode()[facts[0].offset or 0 :].startswith(b"RuntimeError: CUDA")
 
 
