@@ -28,6 +28,8 @@ _NCCL = re.compile(
     r"(?:\A|(?<=[\s\]|>)]))(?P<host>[A-Za-z0-9][\w.-]{0,254}):(?P<pid>\d{1,10}):\d{1,10} "
     r"(?=(?:\[-?\d{1,10}\] )?[^\n]{0,160}?(?:NCCL|INFO|WARN) )"
 )
+#: In each of these, and found sooner: it begins with a literal.
+_IDS = re.compile(r":\d{1,10}:\d{1,10} ")
 _REPEATED = re.compile(r" \[repeated (?P<times>\d{1,7})x across cluster\](?: \(Ray deduplicates [^\n]*)?\s*\Z")
 #: In front of ``host: `` these are counters of a program, not machines.
 _NO_MACHINE = (
@@ -182,7 +184,9 @@ def _template(found: dict[str, str]) -> None:
 
 def _nccl(text: str, found: dict[str, str]) -> None:
     """NCCL's own ``host:pid:tid [device]`` stays in the text; the device number is no rank and can be garbage."""
-    match = _NCCL.match(text) or (_NCCL.search(text[:600]) if "NCCL " in text else None)
+    match = _NCCL.match(text)
+    if match is None and "NCCL " in text and _IDS.search(text[:600]):
+        match = _NCCL.search(text[:600])
     if match is not None:
         found["host"], found["pid"] = match.group("host"), match.group("pid")
 
