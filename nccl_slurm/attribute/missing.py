@@ -60,12 +60,13 @@ def _unread(scene: Scene, silent: Iterable[int]) -> bool:
     """No file came in which any of them could have spoken, and nobody saw how they ended: nothing was observed of them,
     and that is a gap. Files that were given by hand may have been chosen."""
     kinds = scene.own_files(scene.waits) if scene.job is not None else None
-    return not any(scene.would_be_heard(rank, kinds) or scene.exits.get(rank) == 0 for rank in silent)
+    return not any(_would_be_heard(scene, rank, kinds) for rank in silent)
 
 
 def _is_clear(scene: Scene, silent: int, waiting: set[int]) -> bool:
     enough = len(waiting) >= WITNESSES_MIN and _same_seq(scene)
-    return enough and _stood_aside(scene, silent) and _would_be_heard(scene, silent)
+    heard = _would_be_heard(scene, silent, scene.own_files(scene.waits))
+    return enough and _stood_aside(scene, silent) and heard
 
 
 def _failed_otherwise(scene: Scene, rank: int) -> bool:
@@ -74,11 +75,11 @@ def _failed_otherwise(scene: Scene, rank: int) -> bool:
     return any(fact.hint not in CLASSES_OF_A_RANK for fact in said)
 
 
-def _would_be_heard(scene: Scene, rank: int) -> bool:
+def _would_be_heard(scene: Scene, rank: int, kinds: frozenset[str] | None) -> bool:
     """A rank that others saw end with exit 0 needs no file: whoever waits in vain does not end so."""
     if any(reading.told_idle(fact) for fact in scene.said.get(rank, ())) or scene.exits.get(rank) == 0:
         return True
-    return scene.would_be_heard(rank, scene.own_files(scene.waits))
+    return scene.would_be_heard(rank, kinds)
 
 
 def _left(scene: Scene) -> Finding | None:

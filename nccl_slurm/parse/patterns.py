@@ -45,7 +45,8 @@ MATCH_LIMIT = 4096
 _TEXT = ("id", "producer", "role", "versions", "source", "regex", "yes", "no")
 _OPTIONAL = ("class", "distinct", "tail", "where", "thin")
 _PACKAGE = 2  # texts of the package itself; what comes after them is a site's
-_INT = re.compile(r"-?[0-9]{1,18}\Z")
+_INT_LENGTH = 18
+_NEGATIVE = re.compile(r"-[0-9]{1,18}\Z")
 
 
 @dataclass(frozen=True)
@@ -171,10 +172,12 @@ def _values(groups: Mapping[str, str | None]) -> dict[str, Any]:
     for name, value in groups.items():
         if value is None:
             continue
-        if name.endswith("_hex"):
-            data[name[: -len("_hex")]] = int(value, 16)
-        elif (value.isdigit() or value[:1] == "-") and _INT.match(value):
+        if name[-4:] == "_hex":
+            data[name[:-4]] = int(value, 16)
+        elif value.isdigit() and value.isascii() and len(value) <= _INT_LENGTH:
             data[name] = int(value)
+        elif value[:1] == "-":
+            data[name] = int(value) if _NEGATIVE.match(value) else value
         else:
             data[name] = value
     return data
