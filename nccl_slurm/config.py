@@ -28,6 +28,8 @@ DEFAULT_PATH = "/etc/nccl-slurm/nccl-slurm.toml"
 _MAX_CHARACTERS, _MAX_DOTS = 1 << 20, 100
 #: Which ended runs are diagnosed (see docs/jobs.md): those with GPUs or NCCL/torch evidence, all, or none.
 SCOPES = ("gpu-or-evidence", "all", "none")
+#: What commands are printed for (see docs/recommendation.md); empty: as the nodes' records tell.
+SITE_KINDS = ("", "hyperpod", "slurm")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,13 @@ class StoreSection:
     password_file: str = ""  # first line is the database password, so that this file may be readable by all
     retain_days: int = 730  # runs, reports, comments, notes; 0 keeps all
     records_days: int = 30  # node records and read job output, the bulk; 0 keeps them as long as the run
+
+
+@dataclass(frozen=True)
+class History:
+    retain_days: int = 730  # events of machines, states of nodes; 0 keeps all
+    runs_days: int = 14  # runs that went well one by one, so long; then counted by the day and size
+    daily_days: int = 100  # and after so long by months of 30 days
 
 
 @dataclass(frozen=True)
@@ -93,9 +102,17 @@ class Rules:
 
 
 @dataclass(frozen=True)
+class Site:
+    kind: str = ""  # "hyperpod", "slurm"; empty: as a node's own HyperPod files tell
+    aws_cluster: str = ""  # HyperPod's name of the cluster, for the printed command
+    region: str = ""  # AWS region, for the same
+
+
+@dataclass(frozen=True)
 class Config:
     paths: Paths = field(default_factory=Paths)
     store: StoreSection = field(default_factory=StoreSection)
+    history: History = field(default_factory=History)
     slurm: Slurm = field(default_factory=Slurm)
     daemon: Daemon = field(default_factory=Daemon)
     scope: Scope = field(default_factory=Scope)
@@ -103,6 +120,7 @@ class Config:
     access: Access = field(default_factory=Access)
     review: Review = field(default_factory=Review)
     rules: Rules = field(default_factory=Rules)
+    site: Site = field(default_factory=Site)
     source: str = field(default="built-in defaults", metadata={"internal": True})
 
     @property
@@ -235,17 +253,34 @@ def _check_values(config: Config, source: str) -> None:
         if type(value) is int and value < 0:
             raise ConfigError(f"{source}: {key}: must be 0 or above, not {value}")
     _check_retention(config, source)
+    _check_history(config, source)
     for key, scope in [
         ("scope.default", config.scope.default),
         *((f"scope.partitions.{p}", s) for p, s in config.scope.partitions.items()),
     ]:
         if scope not in SCOPES:
             raise ConfigError(f"{source}: {key}: must be one of {', '.join(SCOPES)}, not {scope!r}")
+    if config.site.kind not in SITE_KINDS:
+        raise ConfigError(f"{source}: site.kind: must be hyperpod, slurm or empty, not {config.site.kind!r}")
     for key in ("state", "events"):
         if not os.path.isabs(getattr(config.paths, key)):
             raise ConfigError(f"{source}: paths.{key}: must be an absolute path")
     if config.paths.shared and not os.path.isabs(config.paths.shared):
         raise ConfigError(f"{source}: paths.shared: must be an absolute path, or empty")
+
+
+def _check_history(config: Config, source: str) -> None:
+    """A late record changes the outcome of a run; one that is counted can't be found any more."""
+    kept, least = config.history, config.daemon.look_back_h / 24 + 1
+    if kept.runs_days < least:
+        why = f"must be at least {least:g}, a day more than daemon.look_back_h, not {kept.runs_days}"
+        raise ConfigError(f"{source}: history.runs_days: {why}")
+    if kept.daily_days < kept.runs_days:
+        why = f"must not be below history.runs_days ({kept.daily_days} < {kept.runs_days})"
+        raise ConfigError(f"{source}: history.daily_days: {why}")
+    if 0 < kept.retain_days < kept.daily_days:
+        why = f"must be 0 or not below history.daily_days ({kept.retain_days} < {kept.daily_days})"
+        raise ConfigError(f"{source}: history.retain_days: {why}")
 
 
 def _check_retention(config: Config, source: str) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from nccl_slurm.cli.lemons import thresholds_of
 from nccl_slurm.cli.rules import pattern_texts
 from nccl_slurm.config import DEFAULT_PATH, Config, Paths
 from nccl_slurm.errors import ConfigError, SlurmError, StoreError
@@ -145,6 +146,7 @@ def _admin_group(config: Config) -> Iterator[Finding]:
 def _rules(config: Config) -> Iterator[Finding]:
     try:
         compile_rows(*pattern_texts(config))
+        thresholds_of(config)
     except ConfigError as error:
         yield Finding(f"rules.folder: {error}")
 

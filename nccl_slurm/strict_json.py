@@ -16,9 +16,9 @@ _INT_DIGITS, _BEYOND = 20, 1 << 64
 
 
 def loads(data: bytes) -> Any:
-    """Raises ValueError."""
+    """UTF-8 alone. Raises ValueError."""
     try:
-        return json.loads(data, parse_constant=_no_number, parse_float=_float, parse_int=_int)
+        return json.loads(data.decode(), parse_constant=_no_number, parse_float=_float, parse_int=_int)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 

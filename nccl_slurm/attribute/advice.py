@@ -6,7 +6,7 @@ where a rank is proven to have stopped, no timeout is at fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from nccl_slurm.attribute import reading
 from nccl_slurm.attribute.finding import cite
@@ -15,35 +15,23 @@ from nccl_slurm.info import timeout
 from nccl_slurm.info.timeout import Layer, Timeout
 from nccl_slurm.model import Fact, Inference, Verdict
 
-__all__ = ["advice", "fired"]
+__all__ = ["advice"]
 
 _RENDEZVOUS = frozenset({"elastic.rendezvous-timeout"})
-_STORE = frozenset({"torch.store-wait", "torch.workers-wait"})
+_CLIENT = "torch.client-timeout"
+_STORE = frozenset({"torch.store-wait", "torch.workers-wait", _CLIENT})
 _NO_FAILURE = ("preempt-cancel", "benign", "benign-teardown")
 _CITED = 4
 
-#: In this order: a layer below ends the wait of those above, and a heartbeat may be lost while a group is torn down.
-_FIRED: tuple[tuple[Layer, Callable[[Fact], bool]], ...] = (
-    (timeout.RETRIES, timeout.gave_up),
-    (timeout.RENDEZVOUS, lambda fact: fact.kind in _RENDEZVOUS),
-    (timeout.STORE, lambda fact: fact.kind in _STORE or _client_waited(fact)),
-    (timeout.BARRIER, lambda fact: fact.kind in reading.BARRIERS),
-    (timeout.GROUP, reading.is_wait),
-    (timeout.HEARTBEAT, lambda fact: fact.kind in reading.HEARTBEAT),
-)
-#: Kinds that the tests above look at: a run of 16,384 ranks has ten times as many other facts.
-_OF_A_CLOCK = frozenset(
-    {
-        timeout.GAVE_UP,
-        "torch.client-timeout",
-        *_RENDEZVOUS,
-        *_STORE,
-        *reading.BARRIERS,
-        *reading.WAITS,
-        reading.STATUS,
-        reading.ERROR_FILE,
-        *reading.HEARTBEAT,
-    }
+#: Layer → lines that say that its clock ran out. In this order: a layer below ends the wait of those above, and a
+#: heartbeat may be lost while a group is torn down.
+_FIRED: tuple[tuple[Layer, Callable[[Scene], list[Fact]]], ...] = (
+    (timeout.RETRIES, lambda scene: [fact for fact in scene.sorts.of_kind(timeout.GAVE_UP) if timeout.gave_up(fact)]),
+    (timeout.RENDEZVOUS, lambda scene: scene.sorts.of_kind(*_RENDEZVOUS)),
+    (timeout.STORE, lambda scene: [fact for fact in scene.sorts.of_kind(*_STORE) if _store_waited(fact)]),
+    (timeout.BARRIER, lambda scene: scene.sorts.of_kind(*reading.BARRIERS)),
+    (timeout.GROUP, lambda scene: scene.wait_lines),
+    (timeout.HEARTBEAT, lambda scene: scene.sorts.of_kind(*reading.HEARTBEAT)),
 )
 _WHEN = {
     timeout.RETRIES: "Look at the link first; more retries (each step of the exponent doubles them) only bridge short "
@@ -59,12 +47,13 @@ _WHEN = {
 
 
 def advice(scene: Scene, verdict: Verdict) -> Iterator[Inference]:
-    clocks = timeout.telling(scene.facts)
+    clocks = timeout.telling(scene.sorts.having(timeout.KEY, wanted=lambda fact: fact.kind in timeout.KINDS))
     found = timeout.found(clocks)
-    yield from _retries(clocks)
+    settings = timeout.of_settings(clocks)
+    yield from _retries(settings)
     yield from _hidden(found)
-    yield from _unread(clocks)
-    layer, facts = fired(scene.facts)
+    yield from _unread(settings)
+    layer, facts = _fired(scene)
     if layer is not None and verdict.failure_class not in _NO_FAILURE:
         yield _one(layer, facts, found, verdict)
     elif layer is None and scene.ending.was and any("TIME LIMIT" in fact.text.upper() for fact in scene.ending.facts):
@@ -72,18 +61,15 @@ def advice(scene: Scene, verdict: Verdict) -> Iterator[Inference]:
         yield Inference(text, "timeout.slurm", cite(scene.ending.facts)[:_CITED])
 
 
-def fired(facts: Iterable[Fact]) -> tuple[Layer | None, list[Fact]]:
+def _fired(scene: Scene) -> tuple[Layer | None, list[Fact]]:
     """The lowest layer whose clock ran out, and the lines that say so."""
-    known = [fact for fact in facts if fact.kind in _OF_A_CLOCK]
-    for layer, ran_out in _FIRED:
-        lines = [fact for fact in known if ran_out(fact)]
-        if lines:
-            return layer, lines
-    return None, []
+    told = ((layer, lines(scene)) for layer, lines in _FIRED)
+    return next(((layer, facts) for layer, facts in told if facts), (None, []))
 
 
-def _client_waited(fact: Fact) -> bool:
-    return fact.kind == "torch.client-timeout" and "timeout_ms" in fact.data
+def _store_waited(fact: Fact) -> bool:
+    """A client's error is no time-out where it tells none."""
+    return fact.kind != _CLIENT or "timeout_ms" in fact.data
 
 
 def _one(layer: Layer, facts: Sequence[Fact], found: Sequence[Timeout], verdict: Verdict) -> Inference:

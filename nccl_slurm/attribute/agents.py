@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from nccl_slurm.attribute import reading
+from nccl_slurm.attribute.sorts import Sorts
 from nccl_slurm.model import Fact, Rank
 
 __all__ = ["Agents"]
@@ -28,8 +29,18 @@ _STAMP_S = 1.0
 class Agents:
     """``world``: number of ranks, None where it is not known."""
 
-    def __init__(self, facts: Sequence[Fact], rows: Mapping[int, Rank], world: int | None) -> None:
+    def __init__(
+        self, facts: Sequence[Fact], rows: Mapping[int, Rank], world: int | None, sorts: Sorts | None = None
+    ) -> None:
         self._facts, self._rows, self._world = facts, rows, world
+        self._sorts = Sorts(facts) if sorts is None else sorts
+
+    def read(self, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+        """Each of them `placed` and `dated`. Most can't be either, and are not asked about."""
+        found = [self.placed(fact) if fact.rank is None and "local_rank" in fact.data else fact for fact in facts]
+        if any(len(ends) > 1 for ends in self._ends.values()):
+            return tuple(self.dated(fact) for fact in found)
+        return tuple(found)
 
     def dated(self, fact: Fact) -> Fact:
         """With the attempt that it is of, where only its line among those of the one agent that prints there tells:
@@ -57,6 +68,8 @@ class Agents:
 
         A worker in uninterruptible sleep outlives SIGKILL and is not listed either: then nothing is concluded.
         """
+        if not self._tables:
+            return frozenset()
         even = not any(offset % self._per_node for offset in self._offsets)
         if self._world is None or self._restarted or self._outlived or not even:
             return frozenset()
@@ -85,6 +98,8 @@ class Agents:
     def first_exits(self) -> dict[int, int] | None:
         """Rank → exit status, as the agent saw it in the first of several attempts; None where there was one attempt,
         or several agents, whose attempts are counted apart."""
+        if not self._failed:
+            return None
         codes = [reading.number(fact.data, "exitcode") for fact in self._failed]
         first = next(iter(self._failed), None)
         local = None if first is None else reading.number(first.data, "local_rank")
@@ -94,11 +109,15 @@ class Agents:
         return {local: codes[0]}
 
     @cached_property
+    def _rows_of_tables(self) -> list[Fact]:
+        return self._sorts.of_kind(reading.FAILURE)
+
+    @cached_property
     def _tables(self) -> dict[str, list[Fact]]:
         """Host, or file where none is told → rows of its table."""
         tables: dict[str, list[Fact]] = defaultdict(list)
-        for fact in self._facts:
-            if fact.kind == reading.FAILURE and fact.rank is not None:
+        for fact in self._rows_of_tables:
+            if fact.rank is not None:
                 tables[fact.host or fact.file or ""].append(fact)
         return dict(tables)
 
@@ -125,20 +144,21 @@ class Agents:
         return self._offsets == {0} and len(self._tables) == 1 and self._world == self._per_node
 
     def _lists_all(self, file: str | None) -> bool:
-        here = {fact.rank for fact in self._facts if fact.kind == reading.FAILURE and fact.file == file}
+        here = {fact.rank for fact in self._rows_of_tables if fact.file == file}
         return self._offsets == {0} and here == set(range(self._per_node))
 
     @cached_property
     def _failed(self) -> list[Fact]:
         """The agents' words on the first failure of each attempt, in the order of their lines."""
-        failed = {(fact.file, reading.number(fact.data, "pid")): fact for fact in self._facts if _is_failed(fact)}
+        lines = self._sorts.of_kind(*reading.FAILED)
+        failed = {(fact.file, reading.number(fact.data, "pid")): fact for fact in lines}
         return sorted(failed.values(), key=lambda fact: fact.line or 0)
 
     @cached_property
     def _outlived(self) -> bool:
         """Some worker that an agent sent SIGKILL is in no table."""
         listed = {reading.number(fact.data, "pid") for table in self._tables.values() for fact in table}
-        kills = (fact for fact in self._facts if reading.is_agent_kill(fact, forced=True))
+        kills = self._sorts.where(lambda fact: reading.is_agent_kill(fact, forced=True))
         return any(reading.number(fact.data, "pid") not in listed for fact in kills)
 
     @cached_property
@@ -158,7 +178,7 @@ class Agents:
 
     @cached_property
     def _restarted(self) -> bool:
-        attempts = (reading.number(fact.data, "attempt") for fact in self._facts)
+        attempts = (reading.number(fact.data, "attempt") for fact in self._sorts.having("attempt"))
         return len(self._failed) > max(1, len(self._tables)) or any(attempt for attempt in attempts)
 
 
@@ -172,7 +192,3 @@ def _agent(fact: Fact) -> str:
     """Pid of the agent that printed a line (torch 2.x); empty where it tells none."""
     match = _HEADER.search(fact.text)
     return match.group(1) if match else ""
-
-
-def _is_failed(fact: Fact) -> bool:
-    return fact.kind in reading.FAILED

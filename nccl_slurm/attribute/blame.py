@@ -18,12 +18,14 @@ from nccl_slurm.attribute import (
     mismatch,
     missing,
     notes,
+    pace,
     progress,
     shared_cause,
 )
 from nccl_slurm.attribute.clocks import Moment
 from nccl_slurm.attribute.finding import Finding
 from nccl_slurm.attribute.scene import Scene
+from nccl_slurm.attribute.sorts import Sorts
 from nccl_slurm.model import Culprit, Evidence, Verdict
 
 __all__ = ["LEFT", "RULES", "attribute"]
@@ -36,6 +38,7 @@ RULES: tuple[_Rule, ...] = (
     machine.node_failed,
     machine.out_of_memory,
     machine.pasted,
+    pace.stopped,
     endings.launch,
     mismatch.find,
     first_failure.find,
@@ -51,8 +54,12 @@ LEFT: tuple[_Rule, ...] = (
     hang.flushed,
     hang.lost_peers,
     machine.hints,
+    machine.app_faults,
     machine.printed,
     hang.reacted,
+    hang.counted,
+    pace.left,
+    machine.signs,
     hang.calm,
 )
 _FOLLOW_AN_END = frozenset({"hang.lost-peers", "hang.flushed", "hang.consequences", "calm.completed", "calm.noise"})
@@ -63,11 +70,13 @@ _ABOUT_A_NODE = ("investigate", "reboot", "replace", "network")
 _NOTHING = Finding("nothing", "unknown", "possible", "Nothing that was observed explains how the run ended.")
 
 
-def attribute(evidence: Evidence) -> Verdict:
-    """Never raises on any evidence; names only ranks and hosts of the run."""
-    scene = Scene(evidence)
+def attribute(evidence: Evidence, sorts: Sorts | None = None) -> Verdict:
+    """Never raises on any evidence; names only ranks and hosts of the run. ``sorts``: of its facts, where they are at
+    hand."""
+    scene = Scene(evidence, sorts)
     findings = [found for found in (rule(scene) for rule in RULES) if found]
-    findings += [found for found in (rule(scene) for rule in LEFT) if found][:1]
+    left = next((found for found in (rule(scene) for rule in LEFT) if found), None)
+    findings += [left] if left else []
     main = _chosen(scene, findings)
     others = [found for found in findings if found.rule != main.rule and not found.rule.startswith(_LESS)]
     main = _of_several_runs(main) if evidence.mixed else main
@@ -98,8 +107,10 @@ def _first_in_time(scene: Scene, proven: Sequence[Finding]) -> Finding:
     """The first rule that proves someone, unless another proven finding is earlier beyond what clocks may err."""
     main = proven[0]
     for other in proven[1:]:
+        if other.rule.startswith(("progress", "missing")):
+            continue
         when, before = _moment(scene, main), _moment(scene, other)
-        if when is None or before is None or other.rule.startswith(("progress", "missing")):
+        if when is None or before is None:
             continue
         if scene.clocks.earlier(before, when, first_failure.MARGIN_S):
             main = other
@@ -153,7 +164,8 @@ def _before_the_end(scene: Scene, findings: Sequence[Finding]) -> Finding:
     """
     end = next((found for found in findings if found.rule == "slurm.ended"), _NOTHING)
     for found in findings:
-        if found is end or found.rule in _FOLLOW_AN_END:
+        printed = found.rule == "machine.unvouched" and scene.job is not None  # the end needs no other explanation
+        if found is end or printed or found.rule in _FOLLOW_AN_END:
             continue
         cited = {fact for suspect in found.suspects for fact in suspect.evidence} or set(found.facts)
         facts = [fact for fact in scene.facts if fact.id in cited]

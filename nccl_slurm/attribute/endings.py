@@ -38,7 +38,8 @@ def was_ended(scene: Scene) -> bool:
 
 def launch(scene: Scene) -> Finding | None:
     """The run never started properly on some node: prolog, credential, container."""
-    facts = [f for f in scene.facts if f.hint == "slurm-launch" and f.role == "cause" and not after_end(scene, f)]
+    causes = scene.sorts.where(lambda fact: fact.hint == "slurm-launch" and fact.role == "cause")
+    facts = [fact for fact in causes if not after_end(scene, fact)]
     if not facts:
         return None
     hosts = sorted({host for host in (_where(scene, fact) for fact in facts) if host})
@@ -51,7 +52,7 @@ def launch(scene: Scene) -> Finding | None:
         confidence="proven" if proven else "likely",
         summary=f"Slurm could not launch or end the job properly{' on ' + hosts[0] if len(hosts) == 1 else ''}.",
         facts=cite(facts),
-        action="fix-config" if all(fact.kind == "slurm.pyxis" for fact in facts) else "investigate",
+        action="fix-config" if all(fact.kind in reading.LAUNCH_SETTINGS for fact in facts) else "investigate",
         culprits=who if proven else (),
         suspects=() if proven else who[:8],
     )

@@ -86,7 +86,13 @@ def action_of(failure_class: str) -> str:
 
 def cite(facts: Iterable[Fact]) -> tuple[str, ...]:
     """Ids without repeats, at most `CITED_MAX`."""
-    return tuple(dict.fromkeys(fact.id for fact in facts if fact.id))[:CITED_MAX]
+    ids: dict[str, None] = {}
+    for fact in facts:
+        if fact.id:
+            ids[fact.id] = None
+            if len(ids) == CITED_MAX:
+                break
+    return tuple(ids)
 
 
 def rank_list(ranks: Sequence[int]) -> str:

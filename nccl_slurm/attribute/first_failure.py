@@ -18,7 +18,7 @@ from nccl_slurm.attribute.finding import Finding, cite, rank_list
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Fact
 
-__all__ = ["CLASSES_OF_A_RANK", "Death", "action_of_signal", "deaths", "find"]
+__all__ = ["CLASSES_OF_A_RANK", "Death", "action_of_signal", "deaths", "find", "is_aftermath"]
 
 #: Classes whose cause lies in one process or under it.
 CLASSES_OF_A_RANK = frozenset(
@@ -91,6 +91,8 @@ def deaths(scene: Scene) -> list[Death]:
 
 def _without_waiting(scene: Scene, own: list[Death]) -> list[Death]:
     """Programs word a lost or late peer as they like: a rank that its own count shows waiting did not fail first."""
+    if not any(death.failure_class == "rank-exception" for death in own):
+        return own
     waiting = progress.waiting_for_others(scene)
     return [death for death in own if death.failure_class != "rank-exception" or death.rank not in waiting]
 
@@ -99,12 +101,14 @@ def _several(scene: Scene, own: Sequence[Death]) -> Finding:
     classes = {death.failure_class for death in own}
     one = classes.pop() if len(classes) == 1 else "rank-exception"
     suspects = [scene.culprit(death.rank, death.why, cite(death.facts)) for death in own]
+    actions = {death.action for death in own}
     return Finding(
         rule="first-failure.several",
         failure_class=one,
         confidence="likely",
         summary=f"{rank_list([d.rank for d in own]).capitalize()} failed by themselves; no clock tells who was first.",
         facts=cite(fact for death in own for fact in death.facts[:2]),
+        action=actions.pop() if len(actions) == 1 else None,
     ).naming(suspects, proven=False)
 
 
@@ -132,10 +136,17 @@ def _signal_before_exceptions(own: list[Death]) -> list[Death]:
 
 
 def _bare_exits(scene: Scene, everyone: Sequence[Death]) -> list[Death]:
-    """Exit codes without a word. Where a line without a rank tells of a reaction, a plain 1 may be its exit code."""
-    nameless = (f for f in scene.facts if f.rank is None and not reading.tells_only_an_exit(f))
-    reactions = any(fact.role == "consequence" and fact.hint is not None for fact in nameless)
-    return [death for death in everyone if death.weak and (death.intrinsic or not reactions)]
+    """Exit codes without a word. Where a line without a rank tells of a reaction, a plain 1 may be its exit code; also
+    that of a rank whose own file is lost, where others tell in theirs that they timed out."""
+    hinted = scene.sorts.where(lambda fact: fact.role == "consequence" and fact.hint is not None)
+    reactions = any(fact.rank is None and not reading.tells_only_an_exit(fact) for fact in hinted)
+    weak = [death for death in everyone if death.weak]
+    kinds = scene.own_files(scene.consequences) if weak else None
+    return [
+        death
+        for death in weak
+        if death.intrinsic or not (reactions or (scene.timed_out and not scene.would_be_heard(death.rank, kinds)))
+    ]
 
 
 def _first_attempts(own: Sequence[Death]) -> list[Death]:
@@ -167,12 +178,15 @@ def _may_be_a_reaction(scene: Scene, first: Death) -> bool:
 
     ``raise … from None`` hides them. A type that wraps anything tells no more where no other rank says that it lost
     this one: an agent may have ended them all before they told that they waited too, or that they failed alike.
-    SIGABRT says that somebody gave up, the C++ runtime too in a process that leaves while its threads run.
+    SIGABRT says that somebody gave up, the C++ runtime too in a process that leaves while its threads run, and gloo of
+    data that does not fit: the words of that come before it, so that they must be there to be read.
     """
     others = scene.expected - {first.rank}
     alone = not any(scene.spoke(rank) for rank in others)
     if first.failure_class == "process-signal":
-        return scene.exits.get(first.rank) == -6 and not any(rank in scene.lost for rank in others)
+        lost = {rank: facts for rank, facts in scene.lost.items() if rank in others}
+        heard = bool(lost) and scene.would_be_heard(first.rank, scene.own_files(lost))
+        return scene.exits.get(first.rank) == -6 and not heard
     words = [fact for fact in first.facts if not reading.tells_only_an_exit(fact)] or _nameless_words(scene)
     return any(reading.hides_context(fact) or (alone and _may_be_of_all(fact)) for fact in words)
 
@@ -188,10 +202,30 @@ def _but_for_few(scene: Scene, first: Death, others: Sequence[int]) -> bool:
     A peer that was lost before it, as far as clocks tell, speaks against it.
     """
     open_ones = [rank for rank in others if not _is_explained(scene, rank)]
-    dark = [rank for rank in open_ones if not scene.spoke(rank)]
-    rest = len(others) - len(open_ones)
-    few = len(dark) == len(open_ones) and rest >= max(CROWD_MIN, DARK_SHARE * len(dark))
+    if any(scene.spoke(rank) for rank in open_ones):
+        return False
+    dark = min(len(open_ones), _unheard_at_most(scene, first))
+    few = len(others) - dark >= max(CROWD_MIN, DARK_SHARE * dark)
     return few and not _lost_before(scene, first)
+
+
+def _unheard_at_most(scene: Scene, first: Death) -> int:
+    """Of the others: all, but for those that told how they reacted in lines without a rank (torch before 2.2), each in
+    the file that its agent kept for it. Nothing is counted where one of these files may be that of ``first``, or where
+    such lines tell another failure."""
+    others = scene.expected - {first.rank}
+    row = scene.table.get(first.rank)
+    reactions = (fact for fact in scene.sorts.having("local_rank") if _is_nameless_reaction(fact))
+    told = {(scene.node(fact.host), reading.number(fact.data, "local_rank")) for fact in reactions}
+    known = row is not None and row.local_rank is not None and scene.host(first.rank) is not None
+    if not known or row is None or (scene.host(first.rank), row.local_rank) in told or _nameless_words(scene):
+        return len(others)
+    return max(0, len(others) - len(told))
+
+
+def _is_nameless_reaction(fact: Fact) -> bool:
+    reacted = fact.role == "consequence" and (reading.is_wait(fact) or reading.is_peer_lost(fact))
+    return reacted and fact.rank is None and fact.host is not None and not reading.number(fact.data, "attempt")
 
 
 def _lost_before(scene: Scene, first: Death) -> bool:
@@ -221,8 +255,8 @@ def _someone_said_why(scene: Scene) -> bool:
 
 def _nameless_words(scene: Scene) -> list[Fact]:
     """Causes of one rank whose rank is not told."""
-    words = (f for f in scene.facts if f.role == "cause" and f.rank is None and f.hint in CLASSES_OF_A_RANK)
-    return [fact for fact in words if not reading.tells_only_an_exit(fact)]
+    causes = scene.sorts.where(lambda fact: fact.role == "cause" and fact.hint in CLASSES_OF_A_RANK)
+    return [fact for fact in causes if fact.rank is None and not reading.tells_only_an_exit(fact)]
 
 
 def _is_explained(scene: Scene, rank: int) -> bool:
@@ -254,12 +288,12 @@ def _own_causes(scene: Scene, rank: int) -> list[Fact]:
 
     A line of the kernel that a rank prints is none of them: the node's own kernel log tells of machines.
     """
-    own = (fact for fact in scene.said.get(rank, ()) if fact.producer not in reading.MACHINE_PRODUCERS)
-    words = (*own, *scene.kernel_words(rank))
-    said = [f for f in words if f.role == "cause" and f.hint in CLASSES_OF_A_RANK]
+    own = (fact for fact in scene.causes.get(rank, ()) if fact.producer not in reading.MACHINE_PRODUCERS)
+    words = (*own, *(fact for fact in scene.kernel_words(rank) if fact.role == "cause"))
+    said = [f for f in words if f.hint in CLASSES_OF_A_RANK]
     said = [f for f in said if not reading.tells_only_an_exit(f)]
     said = [f for f in said if not _is_reaction(scene, rank, f) and not endings.after_end(scene, f)]
-    said = [f for f in said if not (reading.is_absurd(f) and _somebody_reacted_before(scene, f))]
+    said = [f for f in said if not is_aftermath(scene, f)]
     first = min((_attempt(f)[1] for f in said), default=0)
     return [f for f in said if _attempt(f)[1] == first]
 
@@ -271,9 +305,14 @@ def _is_reaction(scene: Scene, rank: int, cause: Fact) -> bool:
     return any(_after_wait(wait, cause) for wait in waits) or any(not _comes_before(cause, loss) for loss in lost)
 
 
-def _somebody_reacted_before(scene: Scene, cause: Fact) -> bool:
-    """Any rank had timed out, aborted or lost a peer: by their lines in one file, else by time."""
-    return any(_is_before(scene, fact, cause) for facts in scene.consequences.values() for fact in facts)
+def is_aftermath(scene: Scene, cause: Fact) -> bool:
+    """An allocation of an absurd size after anybody had timed out, aborted or lost a peer: by their lines in one file,
+    else by time."""
+    if not reading.is_absurd(cause):
+        return False
+    told = scene.sorts.where(lambda fact: fact.role == "consequence" or reading.may_be_wait(fact))
+    reactions = (fact for fact in told if fact.role == "consequence" or reading.is_wait(fact))
+    return any(_is_before(scene, fact, cause) for fact in reactions)
 
 
 def _is_before(scene: Scene, one: Fact, other: Fact) -> bool:
@@ -326,7 +365,14 @@ def _by_word(rank: int, causes: Sequence[Fact]) -> Death:
         time=timed.time if timed else None,
         uncertainty_s=(timed.uncertainty_s or 0.0) if timed else 0.0,
         intrinsic=(best.hint in _INTRINSIC and not reading.is_absurd(best)) or best.kind in reading.INTRINSIC,
+        action=_step_after(best),
     )
+
+
+def _step_after(fact: Fact) -> str | None:
+    """Of a signal that the line tells, else of its form."""
+    by_signal = action_of_signal(reading.signalled(fact)) if fact.hint == "process-signal" else None
+    return by_signal or reading.next_step(fact)
 
 
 def _by_signal(scene: Scene, rank: int, code: int) -> Death | None:
@@ -344,7 +390,8 @@ def _may_abort(scene: Scene, rank: int) -> bool:
     """SIGABRT is how watchdogs end all ranks of a hang, the culprit's too, and those of NCCL any rank that lost another
     one; and it is what follows data of a wrong size."""
     lost = scene.uses_nccl and (scene.reacted or bool(scene.stricken))
-    left = any(fact.kind in reading.EXITED_WITH_THREADS and fact.rank in (None, rank) for fact in scene.facts)
+    leavers = scene.sorts.of_kind(*reading.EXITED_WITH_THREADS)
+    left = any(fact.rank in (None, rank) for fact in leavers)
     return lost or left or scene.timed_out or scene.mismatched or rank in scene.consequences
 
 
@@ -371,9 +418,8 @@ def _by_exit(scene: Scene, rank: int, code: int) -> Death:
 
 def _nameless(scene: Scene) -> Fact | None:
     """The word of a rank that is not told: the most telling one, where all of them tell of one class."""
-    words = [
-        f for f in scene.facts if f.rank is None and f.role == "cause" and f.producer in ("python", "cuda", "torch")
-    ]
+    causes = scene.sorts.where(lambda fact: fact.role == "cause" and fact.producer in ("python", "cuda", "torch"))
+    words = [fact for fact in causes if fact.rank is None]
     telling = [f for f in words if f.hint in CLASSES_OF_A_RANK and f.hint != "rank-exception"]
     if telling:
         return telling[0] if len({fact.hint for fact in telling}) == 1 else None

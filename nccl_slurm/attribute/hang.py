@@ -9,12 +9,13 @@ from nccl_slurm.attribute.finding import Finding, cite
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Fact
 
-__all__ = ["calm", "flushed", "hung", "lost_peers", "reacted"]
+__all__ = ["calm", "counted", "flushed", "hung", "lost_peers", "reacted"]
 
 
 def hung(scene: Scene) -> Finding | None:
-    facts = [fact for fact in scene.facts if reading.is_wait(fact) or reading.is_told(fact)]
-    stuck = [fact for fact in scene.facts if fact.kind in reading.HEARTBEAT]
+    maybe = scene.sorts.where(lambda fact: reading.may_be_wait(fact) or reading.is_told(fact))
+    facts = [fact for fact in maybe if reading.is_wait(fact) or reading.is_told(fact)]
+    stuck = scene.sorts.of_kind(*reading.HEARTBEAT)
     if not facts and not stuck:
         return None
     if not facts:
@@ -29,40 +30,44 @@ def hung(scene: Scene) -> Finding | None:
 
 def flushed(scene: Scene) -> Finding | None:
     """InfiniBand's *flush* follows an earlier error of the same queue pair: the first completion is the cause."""
-    facts = [fact for fact in scene.facts if fact.role == "consequence" and fact.hint == "net-ib-transport"]
+    facts = scene.sorts.where(lambda fact: fact.role == "consequence" and fact.hint == "net-ib-transport")
     text = "Queue pairs were flushed after an error on the path; the first completion with the error was not observed."
     return _finding("hang.flushed", "net-ib-transport", text, facts) if facts else None
 
 
 def lost_peers(scene: Scene) -> Finding | None:
-    facts = [fact for fact in scene.facts if reading.is_peer_lost(fact)]
+    facts = scene.sorts.where(reading.is_peer_lost)
     text = "Connections were lost because the other side went away; why it went was not observed."
     return _finding("hang.lost-peers", "net-peer-lost", text, facts) if facts else None
 
 
 def reacted(scene: Scene) -> Finding | None:
     """Other consequences with a class of their own; their cause was not observed."""
-    facts = [fact for fact in scene.facts if fact.role == "consequence" and fact.hint and fact.trust == "job"]
+    facts = scene.sorts.where(lambda fact: fact.role == "consequence" and bool(fact.hint) and fact.trust == "job")
     if not facts:
         return None
+    facts.sort(key=reading.is_end_of_run)  # a plain CANCELLED is also how srun ends the other tasks
     text = f"Only consequences were observed: {reading.words(facts[0], 160)}"
     same = [fact for fact in facts if fact.hint == facts[0].hint]
     return _finding("hang.consequences", facts[0].hint or "unknown", text, same, "possible")
 
 
+def counted(scene: Scene) -> Finding | None:
+    """NCCL's RAS saw ranks at unlike counts, and nothing else was seen."""
+    facts = scene.sorts.of_kind(*reading.COUNTED)
+    text = "NCCL's RAS client saw ranks of one communicator at unlike operation counts; nothing tells who stopped."
+    return _finding("hang.counted", "collective-hang-unattributed", text, facts, "possible") if facts else None
+
+
 def calm(scene: Scene) -> Finding | None:
     """The job completed, or all that was seen is noise."""
-    noise = [fact for fact in scene.facts if fact.role == "benign"]
-    if scene.job is not None and scene.job.state == "COMPLETED" and not _failed_steps(scene):
+    noise = scene.sorts.where(lambda fact: fact.role == "benign")
+    if scene.completed:
         return _finding("calm.completed", "benign", "The job completed; no failure was observed.", noise)
     if noise and scene.job is None:
         hint = next((fact.hint for fact in noise if fact.hint), "benign")
         return _finding("calm.noise", hint, "All that was seen is known to be harmless.", noise)
     return None
-
-
-def _failed_steps(scene: Scene) -> bool:
-    return scene.job is not None and any(step.exit or step.signal for step in scene.job.steps)
 
 
 def _finding(rule: str, failure_class: str, text: str, facts: Sequence[Fact], confidence: str = "likely") -> Finding:

@@ -17,7 +17,7 @@ from nccl_slurm.attribute.finding import Finding, action_of, cite
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
 
-__all__ = ["HARDWARE", "hardware", "hints", "node_failed", "out_of_memory", "pasted", "printed"]
+__all__ = ["HARDWARE", "app_faults", "hardware", "hints", "node_failed", "out_of_memory", "pasted", "printed", "signs"]
 
 #: Classes that blame a machine.
 HARDWARE = frozenset({"gpu-hw-ecc", "gpu-hw-lost", "nvlink-fabric"})
@@ -31,7 +31,7 @@ _WEIGHT = ("none", "unknown", "investigate", "reboot")
 
 
 def hardware(scene: Scene) -> Finding | None:
-    facts = [fact for fact in scene.facts if _is_hardware(scene, fact)]
+    facts = [fact for fact in scene.sorts.where(_is_of_hardware) if _is_hardware(scene, fact)]
     if not facts:
         return None
     by_host: dict[str, list[Fact]] = defaultdict(list)
@@ -54,7 +54,7 @@ def hardware(scene: Scene) -> Finding | None:
 
 def hints(scene: Scene) -> Finding | None:
     """Kernel events of the run's nodes that by themselves end no job: worth a look where nothing else was seen."""
-    facts = [fact for fact in scene.facts if fact.hint in HARDWARE and _is_believed(scene, fact)]
+    facts = [fact for fact in scene.sorts.where(_is_of_hardware) if _is_believed(scene, fact)]
     if not facts:
         return None
     text = f"Kernel events that need not end a job: {reading.words(facts[0], 160)}"
@@ -69,11 +69,37 @@ def pasted(scene: Scene) -> Finding | None:
 
 def printed(scene: Scene) -> Finding | None:
     """The same in what a job printed: where nothing else explains the end it earns a look, and never more."""
-    return _unvouched(scene, "possible") if scene.job is not None else None
+    return _unvouched(scene, "possible") if scene.job is not None and not scene.completed else None
+
+
+def app_faults(scene: Scene) -> Finding | None:
+    """What the driver says of a program, in logs that no node vouches for: a fault of the program, by nobody known."""
+    said = scene.sorts.where(lambda fact: fact.hint == "gpu-app-fault" and fact.producer in reading.MACHINE_PRODUCERS)
+    facts = [f for f in said if f.role == "cause" and f.trust == "job" and _may_be_of_run(scene, f)]
+    if not facts:
+        return None
+    text = f"Kernel lines in the logs about a program on a GPU: {reading.words(facts[0], 160)}"
+    return Finding("machine.app-fault", "gpu-app-fault", "possible", text, facts=cite(facts))
+
+
+def signs(scene: Scene) -> Finding | None:
+    """Kernel lines that alone decide nothing, in logs without a job, and there is nothing else to go by."""
+    said = scene.sorts.where(_is_of_hardware)
+    facts = [
+        fact
+        for fact in said
+        if fact.producer in reading.MACHINE_PRODUCERS and fact.role == "context" and _may_be_of_run(scene, fact)
+    ]
+    if not facts or scene.job is not None:
+        return None
+    text = f"Kernel lines that alone decide nothing: {reading.words(facts[0], 160)}"
+    return Finding(
+        "machine.signs", facts[0].hint or "unknown", "possible", text, facts=cite(facts), action="investigate"
+    )
 
 
 def _unvouched(scene: Scene, confidence: str) -> Finding | None:
-    said = [fact for fact in scene.facts if fact.hint in HARDWARE and fact.producer in reading.MACHINE_PRODUCERS]
+    said = [fact for fact in scene.sorts.where(_is_of_hardware) if fact.producer in reading.MACHINE_PRODUCERS]
     facts = [fact for fact in said if fact.role == "cause" and _is_loose(scene, fact)]
     if not facts:
         return None
@@ -93,10 +119,10 @@ def node_failed(scene: Scene) -> Finding | None:
     """Slurm says that a node failed; for logs without a job, srun's and salloc's word about a node."""
     failed = sorted({node.name for node in scene.evidence.nodes if node.failed_in_run} | _failed_by_accounting(scene))
     state = scene.job.state if scene.job else None
-    facts = [fact for fact in scene.facts if fact.kind in reading.NODE_FAILURES]
+    facts = scene.sorts.of_kind(*reading.NODE_FAILURES)
     if scene.job is None:
         failed = sorted({host for host in (_named_node(fact) for fact in facts) if host})
-        facts += [fact for fact in scene.facts if fact.kind in reading.ENDED_BY_NODE_FAILURE]
+        facts += scene.sorts.of_kind(*reading.ENDED_BY_NODE_FAILURE)
     if not failed and state != "NODE_FAIL":
         return None if scene.job or not facts else _nameless(facts)
     live = state in (None, "RUNNING", "SUSPENDED", "COMPLETING")
@@ -113,7 +139,8 @@ def node_failed(scene: Scene) -> Finding | None:
 
 def out_of_memory(scene: Scene) -> Finding | None:
     """Kernel or cgroup killed a process for memory. The state OUT_OF_MEMORY and the kernel's lines are root's word."""
-    kills = [fact for fact in scene.facts if fact.hint == "host-oom" and fact.role == "cause" and _inside(scene, fact)]
+    said = scene.sorts.where(lambda fact: fact.hint == "host-oom" and fact.role == "cause")
+    kills = [fact for fact in said if _inside(scene, fact)]
     by_slurm = scene.job is not None and "OUT_OF_MEMORY" in {scene.job.state, *(s.state for s in scene.job.steps)}
     believed = [fact for fact in kills if fact.trust == "root" or by_slurm or scene.job is None]
     if not believed and not by_slurm:
@@ -136,12 +163,20 @@ def out_of_memory(scene: Scene) -> Finding | None:
 
 def _is_loose(scene: Scene, fact: Fact) -> bool:
     """Job's words of this run's time, and of none of other runs' nodes."""
+    return fact.trust == "job" and not _is_believed(scene, fact) and _may_be_of_run(scene, fact)
+
+
+def _may_be_of_run(scene: Scene, fact: Fact) -> bool:
     of_others = fact.host is not None and scene.node(fact.host) is None
-    return fact.trust == "job" and not of_others and not _is_believed(scene, fact) and _inside(scene, fact)
+    return not of_others and _inside(scene, fact)
+
+
+def _is_of_hardware(fact: Fact) -> bool:
+    return fact.hint in HARDWARE
 
 
 def _is_hardware(scene: Scene, fact: Fact) -> bool:
-    return fact.hint in HARDWARE and fact.role in ("cause", "consequence") and _is_believed(scene, fact)
+    return _is_of_hardware(fact) and fact.role in ("cause", "consequence") and _is_believed(scene, fact)
 
 
 def _is_believed(scene: Scene, fact: Fact) -> bool:
@@ -208,8 +243,8 @@ def _failed_by_accounting(scene: Scene) -> set[str]:
 
 def _own_causes_elsewhere(scene: Scene, failed: Sequence[str]) -> bool:
     """A rank on another node has a cause of its own: which came first is then open."""
-    causes = (f for f in scene.facts if f.role == "cause" and f.trust == "job" and f.rank is not None)
-    return any(scene.host(fact.rank) not in failed for fact in causes)
+    causes = scene.sorts.where(lambda fact: fact.role == "cause" and fact.trust == "job")
+    return any(scene.host(fact.rank) not in failed for fact in causes if fact.rank is not None)
 
 
 def _named_node(fact: Fact) -> str | None:

@@ -12,8 +12,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from nccl_slurm.attribute import reading
 from nccl_slurm.attribute.finding import Finding, cite, rank_list
@@ -28,10 +29,19 @@ AGREE_MIN = 2
 #: Entries that the reader of dumps keeps of a group (`parse.flight_recorder`).
 _RECENT_MAX = 32
 _SHAPE = re.compile(r"\[([\d, ]+)\]")
-#: Sequence number → rank → fact.
-_Calls = dict[int, dict[int, Fact]]
+#: What must be equal on all ranks: the operation, and the element count where it can't differ. Empty where not known.
+_Operation = tuple[str, ...]
 #: Operations in which all ranks pass the same number of elements.
 _EVEN_OPS = frozenset({"ALLREDUCE", "BROADCAST", "REDUCE"})
+
+
+class _Call(NamedTuple):
+    fact: Fact
+    operation: _Operation
+
+
+#: Sequence number → rank → call.
+_Calls = dict[int, dict[int, _Call]]
 
 
 def find(scene: Scene) -> Finding | None:
@@ -39,7 +49,7 @@ def find(scene: Scene) -> Finding | None:
 
 
 def _detail(scene: Scene) -> Finding | None:
-    facts = [fact for fact in scene.facts if fact.kind in reading.DETAIL_MISMATCH]
+    facts = scene.sorts.of_kind(*reading.DETAIL_MISMATCH)
     votes: dict[int, int] = {}  # reporter → the rank that it names
     for fact in facts:
         reporter, other = reading.number(fact.data, "rank_a"), reading.number(fact.data, "rank_b")
@@ -82,14 +92,18 @@ def _pair(facts: Sequence[Fact]) -> set[int]:
 
 def _unlike_timeouts(scene: Scene) -> Finding | None:
     """Ranks that time out at one sequence number of one group, in unlike operations."""
-    at: dict[tuple[str, int], dict[int, Fact]] = defaultdict(dict)
+    at: dict[tuple[str, int], dict[int, _Call]] = defaultdict(dict)
+    status = scene.words(scene.sorts.of_kind(reading.STATUS))
     for rank, facts in scene.waits.items():
-        groups = _groups(scene.said.get(rank, ()))
+        groups = _groups(status.get(rank, ()))
         for fact in facts:
             seq = reading.number(fact.data, "seq")
             group = fact.data.get("pg") or groups.get(seq)
-            if seq is not None and isinstance(group, str) and _operation(fact) and not reading.is_p2p(fact):
-                at[group, seq].setdefault(rank, fact)
+            if seq is None or not isinstance(group, str) or rank in at.get((group, seq), ()):
+                continue
+            operation = _operation(fact.data)
+            if operation and not reading.is_p2p(fact):
+                at[group, seq].setdefault(rank, _Call(fact, operation))
     for (group, seq), by_rank in sorted(at.items()):
         found = _compare(scene, group, seq, by_rank)
         if found:
@@ -104,7 +118,7 @@ def _groups(facts: Sequence[Fact]) -> dict[int | None, str]:
     told: dict[int | None, set[str]] = defaultdict(set)
     for fact in facts:
         group = fact.data.get("pg")
-        if fact.kind == reading.STATUS and isinstance(group, str):
+        if isinstance(group, str):
             told[reading.number(fact.data, "seq")].add(group)
     return {seq: groups.pop() for seq, groups in told.items() if len(groups) == 1}
 
@@ -113,13 +127,13 @@ def _recorded(scene: Scene) -> Finding | None:
     """Dumps of one group hold unlike operations at one sequence number."""
     calls: dict[str, _Calls] = defaultdict(lambda: defaultdict(dict))
     apart = set()  # groups whose numbers count the messages between two ranks as well (torch to 2.2)
-    for fact in scene.facts:
-        if fact.kind != reading.DUMPED or fact.rank is None:
+    for fact in scene.sorts.of_kind(reading.DUMPED):
+        if fact.rank is None:
             continue
         group = str(fact.data.get("pg"))
-        for seq, call in _calls(fact):
-            calls[group][seq].setdefault(fact.rank, replace(fact, data={**fact.data, **call}))
-            if call["op"].rpartition(":")[2].startswith(("send", "recv")):
+        for entry in _entries(fact):
+            calls[group][entry.seq].setdefault(fact.rank, _Call(fact, entry.operation))
+            if entry.between_two:
                 apart.add(group)
     found = (_first_unlike(scene, group, calls[group]) for group in sorted(set(calls) - apart))
     return next((finding for finding in found if finding), None)
@@ -136,58 +150,89 @@ def _first_unlike(scene: Scene, group: str, calls: _Calls) -> Finding | None:
     return None
 
 
-def _calls(fact: Fact) -> Iterator[tuple[int, dict[str, str]]]:
-    """A dump's ``7 gloo:all_reduce [[64]]``. Several entries of one number are one coalesced call: the first one tells,
-    and is missing of the oldest number where the list was cut there."""
+class _Entry(NamedTuple):
+    """``operation``: empty where the entry is no whole one."""
+
+    seq: int
+    operation: _Operation
+    between_two: bool
+
+
+def _entries(fact: Fact) -> Iterator[_Entry]:
+    """Of a dump. Several entries of one number are one coalesced call: the first one tells, and is missing of the
+    oldest number where the list was cut there."""
     recent = fact.data.get("recent")
-    lines = [str(line).split(" ", 2) for line in recent] if isinstance(recent, list) else []
-    oldest = lines[0][0] if len(lines) >= _RECENT_MAX else None
-    seen = {oldest}
-    for seq, op, sizes in (line for line in lines if len(line) == 3):
-        if seq.isdecimal() and len(seq) < 19 and seq not in seen:
-            seen.add(seq)
-            yield int(seq), {"op": op, "sizes": sizes}
+    lines = [_entry(str(line)) for line in recent] if isinstance(recent, list) else []
+    seen = {lines[0].seq} if len(lines) >= _RECENT_MAX and lines[0] else set()
+    for entry in lines:
+        if entry is not None and entry.operation and entry.seq not in seen:
+            seen.add(entry.seq)
+            yield entry
+
+
+@lru_cache(maxsize=4096)
+def _entry(line: str) -> _Entry | None:
+    """``7 gloo:all_reduce [[64]]``: number, operation, sizes. All ranks tell the same ones."""
+    seq, op, sizes = (*line.split(" ", 2), "", "")[:3]
+    if not seq.isdecimal() or len(seq) > 18:
+        return None
+    between_two = op.rpartition(":")[2].startswith(("send", "recv"))
+    return _Entry(int(seq), _called(op, _elements(sizes)) if sizes else (), between_two)
 
 
 def _elements(sizes: Any) -> str | None:
-    """Number of elements of ``[[64, 64], [8]]``; None where a list was cut short."""
-    if not isinstance(sizes, str) or "…" in sizes or not sizes.endswith("]"):
+    return _counted(sizes) if isinstance(sizes, str) else None
+
+
+@lru_cache(maxsize=256)
+def _counted(sizes: str) -> str | None:
+    """Number of elements of ``[[64, 64], [8]]``; None where a list was cut short. All ranks tell the same sizes."""
+    if "…" in sizes or not sizes.endswith("]"):
         return None
     shapes = (part.replace(",", " ").split() for part in _SHAPE.findall(sizes))
     return str(sum(prod(int(size) for size in shape) for shape in shapes))
 
 
-def _compare(scene: Scene, group: str, seq: int, by_rank: Mapping[int, Fact]) -> Finding | None:
-    calls: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for rank, fact in by_rank.items():
-        calls[_operation(fact)].append(rank)
+def _compare(scene: Scene, group: str, seq: int, by_rank: Mapping[int, _Call]) -> Finding | None:
+    calls: dict[_Operation, list[int]] = defaultdict(list)
+    for rank, call in by_rank.items():
+        calls[call.operation].append(rank)
     if len(calls) < 2:
         return None
     sides = sorted(calls.values(), key=lambda ranks: (len(ranks), ranks))
     clear = len(sides) == 2 and len(sides[0]) == 1 and len(sides[1]) >= AGREE_MIN
-    facts = [by_rank[rank] for side in sides for rank in side[:4]]
+    facts = [by_rank[rank].fact for side in sides for rank in side[:4]]
     why = f"issued another operation as collective {seq} of process group {group} than {len(sides[-1])} others"
     named = sides[0] if clear else [rank for side in sides[:-1] for rank in side]
     text = f"At collective {seq} of process group {group} the ranks issued unlike operations."
     return _finding(
-        "mismatch.timeouts", text, facts, [scene.culprit(rank, why, cite([by_rank[rank]])) for rank in named], clear
+        "mismatch.timeouts",
+        text,
+        facts,
+        [scene.culprit(rank, why, cite([by_rank[rank].fact])) for rank in named],
+        clear,
     )
 
 
-def _operation(fact: Fact) -> tuple[str, ...]:
-    """What must be equal on all ranks: the operation, and the element count where it can't differ."""
-    op = fact.data.get("op")
+def _operation(data: Mapping[str, Any]) -> _Operation:
+    """Of a line that tells what its rank timed out in."""
+    op = data.get("op")
     if not isinstance(op, str):
         return ()
-    count = reading.number(fact.data, "numel_in", "numelin")
-    told = _elements(fact.data.get("sizes")) if count is None else str(count)
+    count = reading.number(data, "numel_in", "numelin")
+    return _called(op, _elements(data.get("sizes")) if count is None else str(count))
+
+
+@lru_cache(maxsize=256)
+def _called(op: str, elements: str | None) -> _Operation:
+    """All ranks of a collective ask for the same."""
     name = op.rpartition(":")[2].replace("_", "").upper()
-    return (op, told) if name in _EVEN_OPS and told is not None else (op,)
+    return (op, elements) if name in _EVEN_OPS and elements is not None else (op,)
 
 
 def _other_words(scene: Scene) -> Finding | None:
     """Any other line that speaks of a mismatch: the one who prints it received what it did not expect."""
-    facts = [fact for fact in scene.facts if fact.hint == _CLASS and fact.role == "cause"]
+    facts = scene.sorts.where(lambda fact: fact.hint == _CLASS and fact.role == "cause")
     if not facts:
         return None
     ranks = sorted({fact.rank for fact in facts if fact.rank is not None})

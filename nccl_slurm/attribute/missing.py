@@ -9,7 +9,6 @@ that it was not in the collective.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
@@ -41,7 +40,7 @@ def _silent(scene: Scene) -> Finding | None:
         return None
     waiting = set(scene.waits) | set(scene.lost) | scene.stricken
     silent = sorted(rank for rank in scene.expected - waiting if not _failed_otherwise(scene, rank))
-    if not silent or len(silent) > len(waiting):
+    if not silent or len(silent) > len(waiting) or _unread(scene, silent):
         return None
     alone = len(silent) == 1
     why = _how_it_ended(scene, silent[0]) if alone else "no timeout of its own while others waited"
@@ -57,9 +56,17 @@ def _silent(scene: Scene) -> Finding | None:
     ).naming([_absent(scene, rank, why, waits) for rank in silent], proven=proven)
 
 
+def _unread(scene: Scene, silent: Iterable[int]) -> bool:
+    """No file came in which any of them could have spoken, and nobody saw how they ended: nothing was observed of them,
+    and that is a gap. Files that were given by hand may have been chosen."""
+    kinds = scene.own_files(scene.waits) if scene.job is not None else None
+    return not any(_would_be_heard(scene, rank, kinds) for rank in silent)
+
+
 def _is_clear(scene: Scene, silent: int, waiting: set[int]) -> bool:
     enough = len(waiting) >= WITNESSES_MIN and _same_seq(scene)
-    return enough and _stood_aside(scene, silent) and _would_be_heard(scene, silent)
+    heard = _would_be_heard(scene, silent, scene.own_files(scene.waits))
+    return enough and _stood_aside(scene, silent) and heard
 
 
 def _failed_otherwise(scene: Scene, rank: int) -> bool:
@@ -68,23 +75,11 @@ def _failed_otherwise(scene: Scene, rank: int) -> bool:
     return any(fact.hint not in CLASSES_OF_A_RANK for fact in said)
 
 
-def _would_be_heard(scene: Scene, rank: int) -> bool:
-    """Where each rank writes a file of its own, one that was lost looks like silence: then its own has to be there.
-
-    Not of a rank that others saw end with exit 0: whoever waits in vain does not.
-    """
+def _would_be_heard(scene: Scene, rank: int, kinds: frozenset[str] | None) -> bool:
+    """A rank that others saw end with exit 0 needs no file: whoever waits in vain does not end so."""
     if any(reading.told_idle(fact) for fact in scene.said.get(rank, ())) or scene.exits.get(rank) == 0:
         return True
-    files = {fact.file for facts in scene.waits.values() for fact in facts[:1] if fact.file is not None}
-    if len(files) < len(scene.waits):
-        return True
-    row = scene.table.get(rank)
-    return row is not None and bool({_kind(name) for name in row.files} & {_kind(name) for name in files})
-
-
-def _kind(name: str) -> str:
-    """The file's own name without its numbers: ``rank_3.log`` and ``rank_4.log`` are of one kind."""
-    return re.sub(r"\d+", "", name.rpartition("/")[2])
+    return scene.would_be_heard(rank, kinds)
 
 
 def _left(scene: Scene) -> Finding | None:
@@ -152,8 +147,8 @@ def _analyser(scene: Scene) -> Finding | None:
 
     It knows the group's members. We may not: then one missing rank is believed, several could be the majority.
     """
-    for fact in scene.facts:
-        ranks = reading.numbers(fact.data.get("missing")) if fact.kind in reading.ANALYSER_MISSING else ()
+    for fact in scene.sorts.of_kind(*reading.ANALYSER_MISSING):
+        ranks = reading.numbers(fact.data.get("missing"))
         few = 2 * len(ranks) <= scene.world if scene.world else len(ranks) == 1
         if ranks and few and all(scene.known(rank) for rank in ranks):
             return _by_name(scene, "missing.analyser", list(ranks), [fact], proven=True, who="torchfrtrace")
@@ -167,7 +162,7 @@ def _store_key(scene: Scene) -> Finding | None:
     missing all the same, if it is known to have lived.
     """
     votes: dict[int, list[Fact]] = defaultdict(list)
-    for fact in scene.facts:
+    for fact in scene.sorts.of_kind(*reading.STORE_WAITS):
         missing = reading.missing_in_store(fact)
         if missing is not None and scene.known(missing):
             votes[missing].append(fact)
@@ -183,12 +178,12 @@ def _store_key(scene: Scene) -> Finding | None:
 
 def _barrier(scene: Scene) -> Finding | None:
     """``monitoredBarrier`` names who did not arrive: they may wait elsewhere for the rank that reports them."""
-    facts = [fact for fact in scene.facts if fact.kind in reading.BARRIERS]
+    facts = scene.sorts.of_kind(*reading.BARRIERS)
     named = {rank for fact in facts for rank in reading.numbers(fact.data.get("missing"))}
     absent = sorted(rank for rank in named if scene.known(rank))
     if not absent or len(absent) != len(named):
         return None
-    heard = [*facts, *(fact for fact in scene.facts if fact.kind in reading.BARRIER_REACHED)]
+    heard = [*facts, *scene.sorts.of_kind(*reading.BARRIER_REACHED)]
     reached = {reading.number(f.data, "group_rank") if f.rank is None else f.rank for f in heard}
     others = scene.expected - set(absent)
     silent = not any(scene.spoke(rank) for rank in absent)

@@ -5,19 +5,23 @@ Hints about settings: they name nobody as a culprit, and nothing here changes a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from nccl_slurm.attribute import advice
+from nccl_slurm.attribute import advice, pace
 from nccl_slurm.attribute.finding import cite
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.hosts import fold, fold_numbers
+from nccl_slurm.info import communicator as inits
+from nccl_slurm.info import path as paths
+from nccl_slurm.info import setting
 from nccl_slurm.info.communicator import COMPLETE, START, Communicator, communicators
 from nccl_slurm.info.difference import differences
 from nccl_slurm.info.path import changes, odd_paths, pair, path
 from nccl_slurm.info.setting import READ_BY_NCCL
 from nccl_slurm.info.split import Split
 from nccl_slurm.info.teller import told
+from nccl_slurm.info.version import tells_version
 from nccl_slurm.model import Fact, Inference, Verdict
 
 __all__ = ["notes"]
@@ -33,21 +37,24 @@ _HINT = "A hint, no proof."
 
 def notes(scene: Scene, verdict: Verdict) -> tuple[Inference, ...]:
     """In the order of a start: inits, paths, versions and settings; then the clocks. Never raises."""
-    facts = _placed(scene)
+    ways = _placed(scene, lambda fact: fact.kind in inits.KINDS | paths.KINDS)
+    values = _placed(scene, lambda fact: fact.kind in setting.KINDS or tells_version(fact))
     return (
-        *_inits(scene, facts),
-        *_paths(scene, facts),
-        *_earlier(scene, facts),
-        *_differences(scene, facts),
+        *_inits(scene, ways),
+        *_paths(scene, ways),
+        *_earlier(scene, ways),
+        *_differences(scene, values),
+        *(pace.notes(scene) if verdict.failure_class != "straggler" else ()),
         *advice.advice(scene, verdict),
         *_clocks(scene),
     )
 
 
-def _placed(scene: Scene) -> list[Fact]:
-    """With hosts as the run's nodes are called; a host outside the run tells nothing about it."""
-    nodes = {host: scene.node(host) for host in {fact.host for fact in scene.facts}}
-    return [fact if nodes[fact.host] == fact.host else replace(fact, host=nodes[fact.host]) for fact in scene.facts]
+def _placed(scene: Scene, wanted: Callable[[Fact], bool]) -> list[Fact]:
+    """Of such sorts, with hosts as the run's nodes are called; a host outside the run tells nothing about it."""
+    facts = scene.sorts.where(wanted)
+    nodes = {host: scene.node(host) for host in {fact.host for fact in facts}}
+    return [fact if nodes[fact.host] == fact.host else replace(fact, host=nodes[fact.host]) for fact in facts]
 
 
 def _inits(scene: Scene, lines: Sequence[Fact]) -> Iterator[Inference]:

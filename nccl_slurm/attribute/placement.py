@@ -1,6 +1,6 @@
 """Where each rank ran: what Slurm's tasks add to the table of ranks, and what in it can't all be true.
 
-A task is a rank only without torchrun between them (`Scene.tasks_are_ranks`); task_prolog wrote on the task's node.
+A task is a rank only without torchrun between them (`Tasks.are_ranks`); task_prolog wrote on the task's node.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from dataclasses import replace
 
 from nccl_slurm.attribute import reading
 from nccl_slurm.attribute.finding import rank_list
-from nccl_slurm.attribute.scene import Scene
+from nccl_slurm.attribute.sorts import Sorts
+from nccl_slurm.attribute.tasks import Tasks, world_told
 from nccl_slurm.model import Evidence, Fact, Gap, Rank
 
 __all__ = ["placed"]
 
 
-def placed(evidence: Evidence) -> Evidence:
+def placed(evidence: Evidence, sorts: Sorts | None = None) -> Evidence:
     """With host, local rank and process of each task in the table of ranks. What contradicts itself is a gap."""
-    found = _with_tasks(evidence)
+    found = _with_tasks(evidence, Sorts(evidence.facts) if sorts is None else sorts)
     return replace(found, gaps=(*found.gaps, *_on_one_gpu(found.ranks)))
 
 
@@ -36,10 +37,10 @@ def _on_one_gpu(ranks: Iterable[Rank]) -> list[Gap]:
     ]
 
 
-def _with_tasks(evidence: Evidence) -> Evidence:
+def _with_tasks(evidence: Evidence, sorts: Sorts) -> Evidence:
     """A word of the rank's own lines against its task's stands, with a gap."""
-    started = [fact for fact in evidence.facts if fact.kind == reading.TASK]
-    if not started or not Scene(evidence).tasks_are_ranks:
+    started = sorts.of_kind(reading.TASK)
+    if not started or not Tasks(sorts, evidence.job, world_told(evidence)).are_ranks:
         return evidence
     table = {rank.rank: rank for rank in evidence.ranks}
     gaps: list[Gap] = []

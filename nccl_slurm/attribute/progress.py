@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from nccl_slurm.attribute import reading
 from nccl_slurm.attribute.finding import Finding, cite, rank_list
@@ -166,10 +167,10 @@ def _told_of_all_groups(scene: Scene, rank: int) -> bool:
 def _facts(scene: Scene, stall: Stall, stopped: frozenset[int]) -> list[Fact]:
     """The words of those behind first, then one line each of those that wait."""
     own = [fact for rank in sorted(stopped) for fact in _own(scene, rank)]
-    return own + [fact for rank in sorted(stall.waiting) for fact in _own(scene, rank)[:1]]
+    return own + [fact for rank in sorted(stall.waiting) for fact in _own(scene, rank, 1)]
 
 
-def _own(scene: Scene, rank: int) -> list[Fact]:
+def _own(scene: Scene, rank: int, most: int = 4) -> list[Fact]:
     """A rank's own words that carry its counts; else its timeouts."""
-    said = scene.said.get(rank, [])
-    return [fact for fact in said if "enqueued" in fact.data][:4] or scene.waits.get(rank, [])[:1]
+    counted = (fact for fact in scene.said.get(rank, ()) if "enqueued" in fact.data)
+    return list(islice(counted, most)) or scene.waits.get(rank, [])[:1]

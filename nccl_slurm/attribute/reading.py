@@ -20,10 +20,13 @@ __all__ = [
     "is_told",
     "is_wait",
     "kind_of",
+    "may_be_wait",
     "meets_all",
     "missing_in_store",
+    "next_step",
     "number",
     "numbers",
+    "signalled",
     "task_numbers",
     "tells_only_an_exit",
     "told_idle",
@@ -34,12 +37,14 @@ __all__ = [
 
 #: No GPU has a twentieth of that.
 ABSURD_GIB = 4096.0
+#: ``{StragglerId(rank=3, node='n1')}``: a named tuple as Python prints it.
+_RANK_OF = re.compile(r"\brank=(\d{1,7})\b")
 _TRIED = re.compile(r"Tried to allocate (?:more than 1EB|(\d{1,15}(?:\.\d{1,3})?) GiB)")
 _TASK_LABEL, _RANK_LABEL = re.compile(r"(\d{1,7}): "), re.compile(r"\[rank(\d{1,8})\]: ?")
 #: A traceback's last line.
 EXCEPTION = "python.exception"
 #: A rank says that it itself waited in a collective until its timeout.
-WAITS = frozenset({"torch.watchdog-timeout", "torch.dump-signal-local", "gloo.timeout"})
+WAITS = frozenset({"torch.watchdog-timeout", "torch.watchdog-cut", "torch.dump-signal-local", "gloo.timeout"})
 #: Prints for any error that the watchdog saw; only this wording speaks of a timeout.
 STATUS, STATUS_TIMEOUT = "torch.pg-status", "Timeout at"
 #: A rank was told of another rank's timeout.
@@ -86,6 +91,44 @@ WATCHDOG = frozenset(
 #: A transfer of a running collective failed, whoever is to blame.
 FAILED_TRANSFERS = frozenset({"nccl.ib-completion", "nccl.ib-flush", "ofi.request", "torch.async-error"})
 MACHINE_PRODUCERS = frozenset({"kernel", "gpu"})
+#: Reports of detectors that time each rank's own work.
+PACE = frozenset({"framework.pace", "framework.slow-ranks"})
+#: Such a detector ended the run.
+STOPPED_FOR_PACE = frozenset({"framework.slow-stop"})
+#: Failures to launch that are in what was asked for, or in the container: no node is at fault.
+LAUNCH_SETTINGS = frozenset({"slurm.pyxis", "slurm.request", "slurm.spank"})
+#: What a rank did not find was to be made by another one.
+OF_A_PEER = frozenset({"nccl.shm-attach"})
+#: An answer of NCCL's RAS client: counts of one moment, which need not be those of the end.
+COUNTED = frozenset({"nccl.ras-mismatch"})
+#: NCCL's own error as torch quotes it, without the line that says what failed.
+NCCL_ERRORS = frozenset({"torch.nccl-error"})
+#: Where another step than the class's usual one is next: the launch or the place is at fault, not the program.
+_NEXT_STEP = {
+    "cuda.device-choice": "fix-config",
+    "cuda.unknown": "investigate",
+    "framework.ray-actor-died": "investigate",
+    "framework.ray-worker-died": "investigate",
+    "nccl.cuda-alloc": "investigate",
+    "nccl.device-missing": "fix-config",
+    "nccl.duplicate-gpu": "fix-config",
+    "python.name-service": "fix-config",
+    "python.no-space": "fix-config",
+}
+#: strsignal(3)'s words for signals.
+_SIGNAL_WORDS = {
+    "Killed": 9,
+    "Segmentation fault": 11,
+    "Aborted": 6,
+    "Bus error": 7,
+    "Illegal instruction": 4,
+    "Floating point exception": 8,
+    "SIGKILL": 9,
+    "SIGSEGV": 11,
+    "SIGBUS": 7,
+    "SIGILL": 4,
+    "SIGFPE": 8,
+}
 
 
 def kind_of(fact: Fact) -> str:
@@ -94,14 +137,37 @@ def kind_of(fact: Fact) -> str:
     return inner if fact.kind == ERROR_FILE and isinstance(inner, str) else fact.kind
 
 
+def may_be_wait(fact: Fact) -> bool:
+    """By its kind alone: all facts for which `is_wait` holds, and others."""
+    return fact.kind in WAITS or fact.kind in (STATUS, ERROR_FILE)
+
+
 def is_wait(fact: Fact) -> bool:
-    kind = kind_of(fact)
+    if fact.kind in WAITS:
+        return True
+    kind = kind_of(fact) if fact.kind == ERROR_FILE else fact.kind
     return kind in WAITS or (kind == STATUS and STATUS_TIMEOUT in fact.text)
 
 
 def tells_only_an_exit(fact: Fact) -> bool:
-    """An agent's or srun's word about an exit status: that someone failed, not why, and not that it was first."""
+    """A launcher's word about an exit status: that someone failed, not why, and not that it was first."""
+    if fact.kind in ("framework.deepspeed-signal", "framework.shell-signal", "python.launcher-signal"):
+        return True
     return fact.producer in ("elastic", "slurm") and fact.kind != ERROR_FILE
+
+
+def signalled(fact: Fact) -> int | None:
+    """The signal that ended the process, as a negative exit code: from the code, the number or the word told."""
+    code = number(fact.data, "exitcode")
+    if code is not None:
+        return code if code < 0 else None
+    told = number(fact.data, "number", "signal") or _SIGNAL_WORDS.get(str(fact.data.get("signal", "")).strip(" ."))
+    return -told if told else None
+
+
+def next_step(fact: Fact) -> str | None:
+    """The action for this form of line, where it is not that of its class."""
+    return _NEXT_STEP.get(kind_of(fact))
 
 
 def is_absurd(fact: Fact) -> bool:
@@ -207,6 +273,16 @@ def numbers(value: Any) -> tuple[int, ...]:
     if isinstance(value, int) and not isinstance(value, bool):
         return (value,)
     return _parsed(value) if isinstance(value, str) else ()
+
+
+def slow_ranks(fact: Fact, percent: int) -> tuple[int, ...]:
+    """Of a report of pace: those named as slow, or the slowest where it needs that much of the fastest one's time."""
+    slow, longest, shortest = (number(fact.data, key) for key in ("slowest", "longest_ms", "shortest_ms"))
+    if slow is not None and longest is not None and shortest is not None:
+        return (slow,) if shortest > 0 and 100 * longest >= percent * shortest else ()
+    named = fact.data.get("slow")
+    tuples = _RANK_OF.findall(named) if isinstance(named, str) else []
+    return tuple(int(rank) for rank in tuples) or numbers(named)
 
 
 def _parsed(text: str) -> tuple[int, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -12,12 +13,12 @@ from nccl_slurm.attribute import reading
 from nccl_slurm.attribute.agents import Agents
 from nccl_slurm.attribute.clocks import Clocks, Moment
 from nccl_slurm.attribute.ending import STAMP_S, Ending, ending_of
+from nccl_slurm.attribute.sorts import Sorts
+from nccl_slurm.attribute.tasks import Tasks, world_told
 from nccl_slurm.model import Culprit, Evidence, Fact, Rank
 
-__all__ = ["WORLD_MAX", "Scene"]
+__all__ = ["Scene"]
 
-#: A job can print any world size; past this nothing is concluded from it.
-WORLD_MAX = 1_000_000
 #: What most nodes have.
 _GPUS_OF_A_NODE = 8
 #: srun's words (strsignal(3)) for tasks that a signal ended.
@@ -35,26 +36,30 @@ _SIGNALS = {
 class Scene:
     """Read-only view of `Evidence`. Ranks here are global ranks."""
 
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: Evidence, sorts: Sorts | None = None) -> None:
         self.evidence = evidence
         self.job = evidence.job
         self.facts = evidence.facts
+        self.sorts = Sorts(evidence.facts) if sorts is None else sorts.of(evidence.facts)
         self.table = {rank.rank: rank for rank in evidence.ranks}
-        told = evidence.world_size
-        self.world = told if told is not None and 0 < told <= WORLD_MAX else self._world_of_agents()
+        told = world_told(evidence)
+        self.world = told if told is not None else self._world_of_agents()
+        self.tasks = Tasks(self.sorts, self.job, self.world)
         if self.tasks_are_ranks:
             self.facts = tuple(_by_its_task(fact) for fact in evidence.facts)
-        self.agents = Agents(self.facts, self.table, self.world)
-        self.facts = tuple(self.agents.dated(self.agents.placed(fact)) for fact in self.facts)
+        self.agents = Agents(self.facts, self.table, self.world, self.sorts.of(self.facts))
+        self.facts = self.agents.read(self.facts)
+        self.sorts = self.sorts.of(self.facts)
         self._leave_later_attempts()
 
     def _leave_later_attempts(self) -> None:
         """What failed first counts: ranks that waited in the first attempt and in the second waited for two things."""
-        later = [fact for fact in self.facts if self.agents.is_later(fact)]
+        later = [fact for fact in self.facts if self.agents.is_later(fact)] if self.agents.first_exits else ()
         if not later:
             return
         gone, dumped = {id(fact) for fact in later}, {fact.rank for fact in later if fact.kind == reading.DUMPED}
         self.facts = tuple(fact for fact in self.facts if id(fact) not in gone)
+        self.sorts = Sorts(self.facts)
         self.table = {rank: replace(row, progress={}) if rank in dumped else row for rank, row in self.table.items()}
 
     # --- who there is
@@ -65,20 +70,21 @@ class Scene:
 
         A table lists all workers of its node but those that had finished with exit 0 (measured with torch 2.13).
         """
-        failures = [fact for fact in self.facts if fact.kind == reading.FAILURE]
+        failures = self.sorts.of_kind(reading.FAILURE)
         ranks = {fact.rank for fact in failures if fact.rank is not None}
         return len(ranks) if ranks and ranks == set(range(len(ranks))) else None
 
     def _world_of_agents(self) -> int | None:
         """That number where the tables of all nodes are there: each table has one root cause."""
-        roots = {f.rank for f in self.facts if f.kind == reading.FAILURE and reading.number(f.data, "root") == 1}
+        failures = self.sorts.of_kind(reading.FAILURE)
+        roots = {fact.rank for fact in failures if reading.number(fact.data, "root") == 1}
         nodes = len(self.job.nodes) if self.job else 0
         return self.listed_by_agents if nodes and len(roots) >= nodes else None
 
     @cached_property
     def seen(self) -> frozenset[int]:
         """Ranks that left any trace of their own."""
-        spoke = {fact.rank for fact in self.facts if fact.rank is not None and fact.rank >= 0}
+        spoke = {rank for rank in self.said if rank >= 0}
         return frozenset(spoke | {rank.rank for rank in self.evidence.ranks if _left_trace(rank)} | set(self.exits))
 
     @cached_property
@@ -96,8 +102,10 @@ class Scene:
 
     @cached_property
     def _analysed(self) -> frozenset[int]:
-        facts = (fact for fact in self.facts if fact.kind in reading.ANALYSER_MISSING)
-        return frozenset(rank for fact in facts for rank in reading.numbers(fact.data.get("missing")) if rank >= 0)
+        facts = self.sorts.of_kind(*reading.ANALYSER_MISSING, *reading.BARRIERS)
+        told = {rank for fact in facts for rank in reading.numbers(fact.data.get("missing"))}
+        told |= {rank for fact in self.sorts.of_kind(*reading.PACE) for rank in reading.slow_ranks(fact, 0)}
+        return frozenset(rank for rank in told if rank >= 0)
 
     # --- hosts
 
@@ -124,6 +132,12 @@ class Scene:
         words = [*self.said.get(rank, ()), *(self.by_task.get(rank, ()) if self.tasks_are_ranks else ())]
         hosts = {fact.host for fact in words if fact.host}
         return self.node(hosts.pop() if len(hosts) == 1 else self.agents.host(rank))
+
+    @cached_property
+    def heard_hosts(self) -> frozenset[str]:
+        """Nodes of the run that some line or rank comes from."""
+        told = {self.node(host) for host in {fact.host for fact in self.facts}}
+        return frozenset(host for host in told | {self.host(rank) for rank in self.seen} if host)
 
     def was_on(self, host: str | None, rank: int, evidence: Collection[str]) -> bool:
         """Root speaks of this node in one of the facts, or they or other files of the rank were read on it. Logs
@@ -169,29 +183,48 @@ class Scene:
         return dict(by_rank)
 
     @cached_property
+    def wait_lines(self) -> list[Fact]:
+        """Words of any rank, named or not, that it waited until the timeout."""
+        return [fact for fact in self.sorts.where(reading.may_be_wait) if reading.is_wait(fact)]
+
+    @cached_property
     def waits(self) -> dict[int, list[Fact]]:
         """Rank → its own words that it waited in a collective until the timeout."""
-        return _filtered(self.said, reading.is_wait)
+        return self.words(self.wait_lines)
 
     @cached_property
     def lost(self) -> dict[int, list[Fact]]:
         """Rank → its own words that the other side of a connection went away: it was in a collective then."""
-        return _filtered(self.said, reading.is_peer_lost)
+        return self.words(self.sorts.where(reading.is_peer_lost))
 
     @cached_property
     def uses_nccl(self) -> bool:
         """Some line is NCCL's or that of torch's watchdog over it; gloo has none."""
-        return any(reading.is_of_nccl(fact) for fact in self.facts)
+        return self.sorts.any(reading.is_of_nccl)
 
     @cached_property
     def stricken(self) -> frozenset[int]:
         """Ranks to whom NCCL told that a transfer failed: they were in a collective then."""
-        return frozenset(rank for rank, facts in self.said.items() if any(map(reading.is_failed_transfer, facts)))
+        return frozenset(self.words(self.sorts.where(reading.is_failed_transfer)))
 
     @cached_property
     def consequences(self) -> dict[int, list[Fact]]:
         """Rank → waits, lost peers and aborts: the marks of a rank that was not the first."""
-        return _filtered(self.said, lambda fact: fact.role == "consequence" or reading.is_wait(fact))
+        maybe = self.sorts.where(lambda fact: fact.role == "consequence" or reading.may_be_wait(fact))
+        return self.words(fact for fact in maybe if fact.role == "consequence" or reading.is_wait(fact))
+
+    @cached_property
+    def causes(self) -> dict[int, list[Fact]]:
+        """Rank → its own words that are causes by their form."""
+        return self.words(self.sorts.where(lambda fact: fact.role == "cause"))
+
+    def words(self, facts: Iterable[Fact]) -> dict[int, list[Fact]]:
+        """By rank, in the order in which the ranks are first heard of; without those of no rank."""
+        found: dict[int, list[Fact]] = {}
+        for fact in facts:
+            if fact.rank is not None:
+                found.setdefault(fact.rank, []).append(fact)
+        return {rank: found[rank] for rank in self.said if rank in found} if found else {}
 
     def kernel_words(self, rank: int) -> list[Fact]:
         """What the kernel says of the program on this rank's GPU (illegal access and the like, no hardware fault)."""
@@ -209,7 +242,7 @@ class Scene:
     def _app_faults(self) -> dict[tuple[str | None, object], list[Fact]]:
         """(node, PCI id of the GPU) → facts."""
         faults: dict[tuple[str | None, object], list[Fact]] = defaultdict(list)
-        for fact in self.facts:
+        for fact in self.sorts.where(lambda fact: fact.hint == "gpu-app-fault"):
             if self.is_app_fault(fact):
                 faults[self.node(fact.host), str(fact.data.get("pci"))].append(fact)
         return dict(faults)
@@ -227,26 +260,50 @@ class Scene:
     @cached_property
     def reacted(self) -> bool:
         """Anybody, named or not, speaks of waiting in a collective or of a lost peer."""
-        return any(reading.is_wait(f) or reading.is_told(f) or reading.is_peer_lost(f) for f in self.facts)
+        return self.timed_out or self.sorts.any(reading.is_peer_lost)
 
     @cached_property
     def timed_out(self) -> bool:
-        return any(reading.is_wait(fact) or reading.is_told(fact) for fact in self.facts)
+        return bool(self.wait_lines) or self.sorts.any(reading.is_told)
 
     @cached_property
     def mismatched(self) -> bool:
-        return any(fact.hint == "collective-mismatch" for fact in self.facts)
+        return self.sorts.any(lambda fact: fact.hint == "collective-mismatch")
 
     @cached_property
     def mixed_files(self) -> frozenset[str | None]:
         """Files that hold more than the words of machines: no kernel logs."""
-        return frozenset(fact.file for fact in self.facts if fact.producer not in reading.MACHINE_PRODUCERS)
+        others = self.sorts.where(lambda fact: fact.producer not in reading.MACHINE_PRODUCERS)
+        return frozenset(fact.file for fact in others)
+
+    def own_files(self, others: Mapping[int, Sequence[Fact]]) -> frozenset[str] | None:
+        """The kinds of files in which most of ``others`` have these words each to itself; None where they share one."""
+        writers: dict[str, set[int]] = defaultdict(set)
+        for other, facts in others.items():
+            for fact in facts:
+                if fact.file is not None:
+                    writers[fact.file].add(other)
+        own = {file: ranks for file, ranks in writers.items() if len(ranks) == 1}
+        if len(own) < 2 or 2 * len(set().union(*own.values())) <= len(others):
+            return None
+        return frozenset(map(_kind_of_file, own))
+
+    def would_be_heard(self, rank: int, kinds: frozenset[str] | None) -> bool:
+        """Where ranks have files of their own (`own_files`), a lost one looks like silence: then it has to be there."""
+        row = self.table.get(rank)
+        return kinds is None or (row is not None and any(_kind_of_file(file) in kinds for file in row.files))
 
     # --- how the run and each rank ended
 
     @cached_property
+    def completed(self) -> bool:
+        """Slurm says so, and of all its steps."""
+        job = self.job
+        return job is not None and job.state == "COMPLETED" and not any(step.exit or step.signal for step in job.steps)
+
+    @cached_property
     def ending(self) -> Ending:
-        return ending_of(self.job, self.facts)
+        return ending_of(self.job, self.sorts.where(reading.is_end_of_run))
 
     def ended_before(self, fact: Fact) -> bool | None:
         """Whether the run was ended from outside before that: by their lines in one file, else by time; None where
@@ -271,33 +328,14 @@ class Scene:
             exits.update((task, code) for task, code in ends.items() if code is not None)
         return exits
 
-    @cached_property
+    @property
     def by_task(self) -> dict[int, list[Fact]]:
         """Task number → srun's lines about how it ended."""
-        tasks: dict[int, list[Fact]] = defaultdict(list)
-        for fact in self.facts:
-            if fact.producer == "slurm":
-                for task in reading.numbers(fact.data.get("tasks")):
-                    tasks[task].append(fact)
-        return dict(tasks)
+        return self.tasks.ends
 
-    @cached_property
+    @property
     def tasks_are_ranks(self) -> bool:
-        """One rank a task: no torchrun between srun and the ranks, as many tasks as ranks, and no line that says
-        otherwise (``srun -l`` labels with another rank behind them)."""
-        facts = self.evidence.facts
-        labelled = [(fact, task) for fact in facts if (task := reading.number(fact.data, "task")) is not None]
-        tasks = set(self.by_task) | {task for _, task in labelled} | reading.task_numbers(facts)
-        torchrun = any(fact.producer == "elastic" for fact in facts)
-        agree = all(fact.rank in (None, task) for fact, task in labelled)
-        if not tasks or not agree or torchrun:
-            return False
-        return self._one_step if self.world is None else max(tasks) + 1 == self.world
-
-    @cached_property
-    def _one_step(self) -> bool:
-        """Task 1 of a step that prepared data is not rank 1 of the one that trains."""
-        return self.job is None or sum(step.id.rpartition(".")[2].isdecimal() for step in self.job.steps) <= 1
+        return self.tasks.are_ranks
 
     def _task_end(self, facts: Sequence[Fact]) -> int | None:
         """srun's line of a SIGKILL tells whether the step was being ended. slurmstepd's word does not, so by time: -15
@@ -353,20 +391,21 @@ class Scene:
     def _step_endings(self) -> dict[str | None, int]:
         """File → first line at which srun ends a step."""
         first: dict[str | None, int] = {}
-        for fact in self.facts:
-            if fact.kind in reading.STEP_ENDING and fact.line is not None:
+        for fact in self.sorts.of_kind(*reading.STEP_ENDING):
+            if fact.line is not None:
                 first[fact.file] = min(fact.line, first.get(fact.file, fact.line))
         return first
 
     @cached_property
     def agent_pids(self) -> frozenset[int]:
         """Workers that torchrun's agent ended because another one had failed."""
-        kills = (reading.number(fact.data, "pid") for fact in self.facts if reading.is_agent_kill(fact))
+        kills = (reading.number(fact.data, "pid") for fact in self.sorts.where(reading.is_agent_kill))
         return frozenset(pid for pid in kills if pid is not None)
 
     @cached_property
     def forced_pids(self) -> frozenset[int]:
-        kills = (reading.number(f.data, "pid") for f in self.facts if reading.is_agent_kill(f, forced=True))
+        forced = self.sorts.where(lambda fact: reading.is_agent_kill(fact, forced=True))
+        kills = (reading.number(fact.data, "pid") for fact in forced)
         return frozenset(pid for pid in kills if pid is not None)
 
     @cached_property
@@ -404,11 +443,11 @@ def _left_trace(rank: Rank) -> bool:
     return bool(rank.exit is not None or rank.last is not None or rank.last_line or rank.progress or rank.files)
 
 
+def _kind_of_file(name: str) -> str:
+    """Its own name without its numbers: ``rank_3.log`` and ``rank_4.log`` are of one kind."""
+    return re.sub(r"\d+", "", name.rpartition("/")[2])
+
+
 def _signed(code: int) -> int:
     """A shell's 128 + signal number as minus the signal; torch and srun print such codes of wrapped ranks."""
     return 128 - code if 128 < code <= 128 + 31 else code
-
-
-def _filtered(said: dict[int, list[Fact]], wanted: Callable[[Fact], bool]) -> dict[int, list[Fact]]:
-    kept = {rank: [fact for fact in facts if wanted(fact)] for rank, facts in said.items()}
-    return {rank: facts for rank, facts in kept.items() if facts}

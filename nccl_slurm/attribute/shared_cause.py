@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from nccl_slurm.attribute import endings, reading
 from nccl_slurm.attribute.finding import Finding, cite
-from nccl_slurm.attribute.first_failure import CLASSES_OF_A_RANK, action_of_signal
+from nccl_slurm.attribute.first_failure import CLASSES_OF_A_RANK, action_of_signal, is_aftermath
 from nccl_slurm.attribute.machine import HARDWARE
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
@@ -20,6 +20,8 @@ __all__ = ["anonymous", "find"]
 
 #: Classes whose line speaks of the printing node itself.
 _LOCAL = frozenset({"resource-shm", "resource-memlock"})
+#: The limit may be the job's own, and alike on all its nodes.
+_LIMITS = frozenset({"resource-memlock"})
 #: Classes that other rules judge.
 _ELSEWHERE = frozenset(
     {
@@ -49,33 +51,41 @@ _LEADS = (
 
 def find(scene: Scene) -> Finding | None:
     """The leading shared cause: by time where all lines have one, else by `_LEADS`, then by place in the file."""
-    facts = [fact for fact in scene.facts if _is_shared(scene, fact)]
+    facts = [fact for fact in scene.sorts.where(_may_be_shared) if _is_shared(scene, fact)]
     return _finding(scene, _leading(facts), "shared-cause") if facts else None
 
 
 def anonymous(scene: Scene) -> Finding | None:
     """A cause of one rank (exception, device error) whose rank is not told; else a bare exit status by itself."""
-    facts = [fact for fact in scene.facts if _is_nameless(scene, fact) and not endings.after_end(scene, fact)]
+    maybe = scene.sorts.where(lambda fact: fact.role == "cause" or fact.producer in reading.MACHINE_PRODUCERS)
+    facts = [fact for fact in maybe if _is_nameless(scene, fact) and not endings.after_end(scene, fact)]
     words = [fact for fact in facts if not reading.tells_only_an_exit(fact)]
     facts = words or [fact for fact in facts if _is_own_exit(scene, fact)]
     if not facts:
         return None
     telling = [fact for fact in facts if fact.hint not in ("rank-exception", "process-signal")] or facts
-    found = _finding(scene, [f for f in telling if f.hint == telling[0].hint], "shared-cause.no-rank")
-    return replace(found, action=_action(facts[0])) if found.failure_class == "process-signal" else found
+    same = [f for f in telling if f.hint == telling[0].hint]
+    found = _finding(scene, same, "shared-cause.no-rank")
+    return replace(found, action=_action(scene, same, found)) if found.action is None else found
 
 
-def _action(fact: Fact) -> str:
-    """By the signal where it is told; a process that died for no told reason is worth a look."""
-    code = reading.number(fact.data, "exitcode")
-    return "investigate" if code is None else action_of_signal(code) or "unknown"
+def _action(scene: Scene, facts: Sequence[Fact], found: Finding) -> str | None:
+    """By the signal where it is told; a process that died for no told reason is worth a look.
+
+    So is an exit code while NCCL reported an error whose reason is not there: the program only passed it on.
+    """
+    if found.failure_class == "process-signal":
+        return action_of_signal(reading.signalled(facts[0])) or "unknown"
+    bare = all(reading.tells_only_an_exit(fact) for fact in facts)
+    return "investigate" if bare and bool(scene.sorts.of_kind(*reading.NCCL_ERRORS)) else None
 
 
 def _is_nameless(scene: Scene, fact: Fact) -> bool:
     """Machine faults and memory kills have rules of their own; root's word about another host is none about the run."""
     if fact.producer in reading.MACHINE_PRODUCERS:
         return scene.is_app_fault(fact)
-    return fact.role == "cause" and fact.rank is None and fact.hint in CLASSES_OF_A_RANK
+    own = fact.role == "cause" and fact.rank is None and fact.hint in CLASSES_OF_A_RANK
+    return own and not is_aftermath(scene, fact)
 
 
 def _is_own_exit(scene: Scene, fact: Fact) -> bool:
@@ -83,14 +93,18 @@ def _is_own_exit(scene: Scene, fact: Fact) -> bool:
 
     SIGABRT is also how the heartbeat monitor ends a process.
     """
-    code = reading.number(fact.data, "exitcode")
-    if code == -6 and any(one.kind in reading.HEARTBEAT for one in scene.facts):
+    code = reading.signalled(fact)
+    if code == -6 and scene.sorts.any(lambda one: one.kind in reading.HEARTBEAT):
         return False
     return not scene.reacted or (code is not None and code < 0 and code not in (-6, -15))
 
 
+def _may_be_shared(fact: Fact) -> bool:
+    return fact.role == "cause" and fact.hint is not None and fact.hint not in CLASSES_OF_A_RANK | _ELSEWHERE
+
+
 def _is_shared(scene: Scene, fact: Fact) -> bool:
-    if fact.role != "cause" or fact.hint is None or fact.hint in CLASSES_OF_A_RANK | _ELSEWHERE:
+    if not _may_be_shared(fact) or fact.hint is None:
         return False
     if fact.hint in HARDWARE and fact.producer in reading.MACHINE_PRODUCERS:
         return False
@@ -108,15 +122,17 @@ def _leading(facts: Sequence[Fact]) -> list[Fact]:
 def _finding(scene: Scene, facts: Sequence[Fact], rule: str) -> Finding:
     first = facts[0]
     named = _named(scene, facts)
+    proven = bool(named) and all(_is_of_this_node(scene, fact) for fact in facts)
+    own_adapter = any(fact.kind in reading.OWN_ADAPTER for fact in facts)
     return Finding(
         rule=f"{rule}.{first.hint}",
         failure_class=first.hint or "unknown",
-        confidence="proven" if named else "likely",
+        confidence="proven" if proven else "likely",
         summary=reading.words(first, 240),
         facts=cite(facts),
-        action="investigate" if any(fact.kind in reading.OWN_ADAPTER for fact in facts) else None,
+        action="investigate" if own_adapter else next(filter(None, map(reading.next_step, facts)), None),
         time=min((fact.time for fact in facts if fact.time is not None), default=None),
-    ).naming(named, proven=bool(named))
+    ).naming(named, proven=proven)
 
 
 def _named(scene: Scene, facts: Sequence[Fact]) -> list[Culprit]:
@@ -129,6 +145,13 @@ def _named(scene: Scene, facts: Sequence[Fact]) -> list[Culprit]:
     if ranks:
         return [scene.culprit(rank, "its node's own resource failed", cite(local)) for rank in ranks[:8]]
     return [Culprit("its own resource failed", host=hosts.pop(), evidence=cite(local))]
+
+
+def _is_of_this_node(scene: Scene, fact: Fact) -> bool:
+    """What another rank was to make is not; a limit is where other nodes are heard of that had none."""
+    if fact.kind in reading.OF_A_PEER:
+        return False
+    return fact.hint not in _LIMITS or len(scene.heard_hosts) > 1
 
 
 def _own_host(scene: Scene, fact: Fact) -> str | None:

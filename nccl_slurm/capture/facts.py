@@ -26,6 +26,8 @@ def text(value: Any, limit: int) -> str | None:
     """Cut to ``limit``; half characters (surrogates) are made visible, because no database or terminal takes them."""
     if not isinstance(value, str):
         return None
+    if value.isascii():
+        return value[:limit]
     return _SURROGATE.sub(lambda match: f"\\u{ord(match.group()):04x}", value[:limit])[:limit]
 
 

@@ -55,7 +55,7 @@ def _exit(line: bytes) -> dict[str, Any] | None:
         "pid": pid if pid > 0 else None,
         "time": end / 1e9 if end else None,
         "start": start / 1e9 if start else None,
-        "step": match["step"].decode("ascii"),
+        "step": str(match["step"], "ascii"),
     }
 
 

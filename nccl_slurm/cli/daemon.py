@@ -25,6 +25,7 @@ from nccl_slurm.daemon.output import OutputReader
 from nccl_slurm.errors import ConfigError, InputError, SlurmUnreachable, StoreBusy
 from nccl_slurm.history.store import Store
 from nccl_slurm.parse.patterns import compile_rows
+from nccl_slurm.recommend.policy import Policy
 from nccl_slurm.scheduler.cli_client import CliClient
 from nccl_slurm.scheduler.client import Settings
 
@@ -86,7 +87,7 @@ def _serve(loaded: Config, state: Path, once: bool) -> None:
         _let_admins_in(loaded, state)
         settings = _first_word(client.settings, clock, once, stopping)
         reader = OutputReader(_compiled_patterns(loaded, state), loaded.daemon.output_limit_s)
-        daemon = Daemon(loaded, client, store, clock, reader, settings, Notifier())
+        daemon = Daemon(loaded, client, store, clock, reader, settings, Notifier(), _policy(loaded))
         _log.info("watching cluster %s", settings.cluster)
         daemon.tick() if once else daemon.run(stopping)
     finally:
@@ -133,6 +134,13 @@ def _let_admins_in(loaded: Config, state: Path) -> None:
     except OSError as error:
         why = f"{error.strerror}; run the daemon as root or as a member, or empty the key"
         raise ConfigError(f"{loaded.source}: access.admin_group: {group!r} can't be let in: {why}") from None
+
+
+def _policy(loaded: Config) -> Policy:
+    """The decision table with the site's rows. Raises ConfigError."""
+    from nccl_slurm.cli.rules import policy_of
+
+    return policy_of(loaded)
 
 
 def _compiled_patterns(loaded: Config, state: Path) -> str:

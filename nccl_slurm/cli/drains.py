@@ -58,7 +58,7 @@ def _names(nodes: str | None) -> list[str] | None:
 
 
 def _rows(store: Any, names: list[str] | None) -> list[Any]:
-    from nccl_slurm.explain.reason import reason_ids
+    from nccl_slurm.history.reasons import classify
     from nccl_slurm.review.drains import drains, is_out
 
     active = [row for row in store.active_recommendations() if names is None or row.node in names]
@@ -69,7 +69,8 @@ def _rows(store: Any, names: list[str] | None) -> list[Any]:
     for event in store.node_events(shown, until=float("inf")) if shown else ():
         history.setdefault(event.node, []).append(event)
     lost = store.runs_lost(shown, since=time.time() - LOST_DAYS * 86400)
-    reasons = reason_ids({edge.reason for edge in now if edge.reason})
+    told = {edge.reason: classify(edge.reason, edge.reason_by).id for edge in now if edge.reason}
+    reasons = {reason: known for reason, known in told.items() if known is not None}
     return drains(now, history, active, lost, store.observed(shown), reasons)
 
 

@@ -67,6 +67,7 @@ def _found(store: Store, jobs: Sequence[str], user: str | None) -> list[RunRow]:
 
 def _forget(forgetting: Forgetting, runs: Sequence[RunRow]) -> None:
     for first in range(0, len(runs), BATCH):
+        forgetting.forget_outcomes(runs[first : first + BATCH])
         forgetting.forget(runs[first : first + BATCH])
     forgetting.store.forget_notes_on({str(run.raw_id) for run in runs} | {_leading(run.id) for run in runs})
     forgetting.store.compact()

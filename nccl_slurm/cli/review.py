@@ -74,24 +74,21 @@ def _decision(which: str | None, decision: str | None, snooze: str | None) -> tu
     return decision or "snooze", seconds
 
 
-def _read(loaded: Config, which: str | None) -> list[Any]:
-    store = open_store(loaded)
-    try:
-        if which is None:
-            return list(store.active_recommendations())
-        if which.lstrip("#").isdigit():
-            found = store.recommendation(int(which.lstrip("#")))
-            if found is not None:
-                return [found]
-        return list(store.recommendations_on(which))
-    finally:
-        store.close()
+def _read(store: Any, which: str | None) -> list[Any]:
+    if which is None:
+        return list(store.active_recommendations())
+    if which.lstrip("#").isdigit():
+        found = store.recommendation(int(which.lstrip("#")))
+        if found is not None:
+            return [found]
+    return list(store.recommendations_on(which))
 
 
 def _the_one(loaded: Config, which: str) -> Any:
     from nccl_slurm.history.rows import ACTIVE
 
-    rows = _read(loaded, which)
+    with open_store(loaded) as store:
+        rows = _read(store, which)
     active = [row for row in rows if row.state in ACTIVE]
     if not rows:
         raise InputError(_unknown(which))
@@ -103,19 +100,19 @@ def _unknown(which: str) -> str:
 
 
 def _show(loaded: Config, which: str | None, as_json: bool) -> None:
-    rows = _read(loaded, which)
-    if which is not None and not rows:
-        raise InputError(_unknown(which))
-    if as_json:
-        shown = [recommendation_as_json(row) for row in rows]
-        click.echo(json.dumps({"schema": "nccl-slurm/review/1", "recommendations": shown}))
-    elif not rows:
-        click.echo("nothing is open")
-    else:
-        click.echo("\n\n".join(_text(loaded, row) for row in rows))
+    with open_store(loaded) as store:
+        rows = _read(store, which)
+        if which is not None and not rows:
+            raise InputError(_unknown(which))
+        if as_json:
+            shown = [{**recommendation_as_json(row), "outcome": _outcome(store, row)} for row in rows]
+            text = json.dumps({"schema": "nccl-slurm/review/1", "recommendations": shown})
+        else:
+            text = "\n\n".join(_text(store, row) for row in rows) or "nothing is open"
+    click.echo(text)
 
 
-def _text(loaded: Config, row: Any) -> str:
+def _text(store: Any, row: Any) -> str:
     from nccl_slurm.report.visible import visible
 
     lines = [
@@ -123,25 +120,31 @@ def _text(loaded: Config, row: Any) -> str:
         f"    why       {visible(row.why)}",
         f"    machine   {visible(row.identity)}",
         f"    verdict   {row.failure_class}, job {row.job} run {row.run}; nccl-slurm report {row.job} --run {row.run}",
-        *[f"    evidence  {line}" for line in _evidence(loaded, row)],
+        *[f"    evidence  {line}" for line in _evidence(store, row)],
         f"    opened    {rfc3339(row.opened)}, expires {rfc3339(row.expires)}",
     ]
     if row.by:
         note = f": {visible(row.note)}" if row.note else ""
         until = f" until {rfc3339(row.until)}" if row.until else ""
         lines.append(f"    decided   {row.state}{until} by {visible(row.by)} {rfc3339(row.decided)}{note}")
+    came = _outcome(store, row)
+    if came is not None:
+        lines.append(f"    outcome   {came}")
     return "\n".join([*lines, *_commands(row)])
 
 
-def _evidence(loaded: Config, row: Any) -> list[str]:
+def _outcome(store: Any, row: Any) -> str | None:
+    from nccl_slurm.review.outcome import outcome
+
+    found = outcome(row, store.machine_of(row.identity))
+    return None if found is None else found.text
+
+
+def _evidence(store: Any, row: Any) -> list[str]:
     """The report's own lines; what retention has taken away is said."""
     from nccl_slurm.report.visible import visible
 
-    store = open_store(loaded)
-    try:
-        kept = store.report(*row.key)
-    finally:
-        store.close()
+    kept = store.report(*row.key)
     if kept is None:
         return [f"the report of job {row.job} is no longer kept"]
     facts = {fact["id"]: fact for fact in kept.report["facts"]}
@@ -185,6 +188,7 @@ def _write(loaded: Config, before: Any, after: Any, line: Any) -> None:
     import os
 
     from nccl_slurm.history.store import Store
+    from nccl_slurm.review import decision as decide
 
     check_store(loaded)
     if loaded.store_file is not None and not os.access(loaded.store_file, os.W_OK):
@@ -192,16 +196,20 @@ def _write(loaded: Config, before: Any, after: Any, line: Any) -> None:
     with Store.open(loaded.store_url, password=loaded.store_password()) as store:
         if not store.save_recommendations([(after, line)], was=[before]):
             raise StoreBusy(f"recommendation {before.number} changed meanwhile; look at it again and decide then")
+        store.add_events_of_node(after.node, after.decided, [decide.event(after)])
 
 
 def _ask_one_by_one(loaded: Config) -> None:
     from nccl_slurm.history.rows import ACTIVE
 
-    rows = [row for row in _read(loaded, None) if row.state in ACTIVE and row.state != "accepted"]
+    with open_store(loaded) as store:
+        rows = [row for row in _read(store, None) if row.state in ACTIVE and row.state != "accepted"]
     if not rows:
         click.echo("nothing is open")
     for row in rows:
-        click.echo(_text(loaded, row))
+        with open_store(loaded) as store:  # not held while a person thinks
+            text = _text(store, row)
+        click.echo(text)
         word = click.prompt(_QUESTION, type=click.Choice(list(_KEYS)), default="n")
         if _KEYS[word] == "quit":
             return
@@ -228,11 +236,8 @@ def _time(text: str) -> float:
 
 
 def _show_log(loaded: Config, node: str | None, as_json: bool) -> None:
-    store = open_store(loaded)
-    try:
+    with open_store(loaded) as store:
         rows: Sequence[Any] = store.audit_log(node)
-    finally:
-        store.close()
     if as_json:
         click.echo(json.dumps([{**vars(row), "at": rfc3339(row.at)} for row in rows]))
         return

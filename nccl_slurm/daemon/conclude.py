@@ -15,11 +15,13 @@ from nccl_slurm.config import Config
 from nccl_slurm.daemon.diagnose import Diagnosis, Parts, collector_at_rest, diagnose, went_well
 from nccl_slurm.daemon.disposition import disposition, in_scope
 from nccl_slurm.daemon.earlier import earlier, keep
+from nccl_slurm.daemon.outcomes import outcomes
 from nccl_slurm.daemon.output import OutputReader, Wanted, parsed_from_json
 from nccl_slurm.daemon.proposals import Proposals
 from nccl_slurm.daemon.publish import is_published, publish
 from nccl_slurm.daemon.runs import key_of
 from nccl_slurm.daemon.settle import in_groups, in_turn, settled
+from nccl_slurm.daemon.surroundings import Surroundings
 from nccl_slurm.errors import NcclSlurmError
 from nccl_slurm.history.rows import ReportRow, RunRow
 from nccl_slurm.history.store import Store
@@ -48,6 +50,7 @@ class Conclusions:
     clock: Clock
     reader: OutputReader
     proposals: Proposals
+    around: Surroundings
     controllers: Sequence[str] = ()
     unpublished: set[tuple[str, int, int]] = field(default_factory=set)
     #: Runs on which nothing could be said for a fault of ours, and until when they are left: others wait behind them.
@@ -142,6 +145,10 @@ class Conclusions:
             output=output,
             controllers=self.controllers,
             earlier=None if _went_well(run) else earlier(self.store, run, records),
+            machines=None if _went_well(run) else self.around.past(run),
+            site=None if _went_well(run) else self.around.site(run, records, self.controllers),
+            policy=self.around.policy,
+            now=until,
         )
 
     def _read_all(self, groups: Sequence[Sequence[RunRow]]) -> list[tuple[RunRow, Parsed | None]]:
@@ -184,6 +191,8 @@ class Conclusions:
         self.proposals.renew(run, found, speaks=speaks)
         if speaks:
             self._queue(run, found)
+        counted = self.clock.now() - self.config.history.runs_days * 86400.0
+        self.store.set_outcomes(outcomes(run, found.report), run.start, counted)
         self.store.upsert_run(replace(run, status="final"))
         _log.info("job %s run %d: %s", run.id, run.run, found.report["verdict"]["summary"])
 

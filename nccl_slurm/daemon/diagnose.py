@@ -11,14 +11,18 @@ from typing import Any
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.attribute.clocks import UNMEASURED_S
 from nccl_slurm.attribute.placement import placed
+from nccl_slurm.attribute.sorts import Sorts
 from nccl_slurm.attribute.steps import note, of_step
 from nccl_slurm.daemon.clocks import Offset, offsets
 from nccl_slurm.daemon.evidence import assemble, role_of, shows_nccl_or_torch
-from nccl_slurm.daemon.watch import failed_state
+from nccl_slurm.daemon.health import failed_state
+from nccl_slurm.history.machine import Machine
 from nccl_slurm.history.rows import NodeEventRow, RecordRow
 from nccl_slurm.hosts import fold
 from nccl_slurm.model import Earlier, Evidence, Gap, Job, NodeView, Parsed, Recommendation, Verdict
 from nccl_slurm.recommend.ladder import recommend
+from nccl_slurm.recommend.policy import Policy
+from nccl_slurm.recommend.site import Site
 from nccl_slurm.report.build import build
 from nccl_slurm.report.line import comment
 
@@ -31,7 +35,11 @@ _FAIL_SLACK_S = 5.0
 
 @dataclass(frozen=True)
 class Parts:
-    """What the store and Slurm hold of one run. ``events``: node edges up to now, oldest first."""
+    """What the store and Slurm hold of one run. ``events``: node edges up to now, oldest first.
+
+    ``machines``, ``site``, ``policy``, ``now``: see `recommend`; None: no history, no guards but the role, the packaged
+    decision table.
+    """
 
     job: Job
     records: Sequence[RecordRow]
@@ -40,6 +48,10 @@ class Parts:
     controllers: Sequence[str]
     gaps: Sequence[Gap] = ()
     earlier: Earlier | None = None
+    machines: Mapping[str, Machine] | None = None
+    site: Site | None = None
+    policy: Policy | None = None
+    now: float | None = None
 
 
 @dataclass(frozen=True)
@@ -60,14 +72,16 @@ def diagnose(parts: Parts, status: str, *, run_in_comment: int | None = None) ->
     whole = evidence_of(parts)
     evidence, verdict = _of_step(whole, parts.job)
     shown = replace(evidence, job=parts.job, nodes=whole.nodes, facts=whole.facts)
-    asked = recommend(verdict, evidence)
+    asked = recommend(verdict, evidence, machines=parts.machines, site=parts.site, policy=parts.policy, now=parts.now)
     report = build(shown, verdict, asked, status)
     return Diagnosis(shown, report, comment(report, run=run_in_comment), had_gpus(parts.records), asked)
 
 
 def _of_step(whole: Evidence, job: Job) -> tuple[Evidence, Verdict]:
-    evidence = placed(of_step(whole))
-    return evidence, _with_step(attribute(evidence), job)
+    evidence = of_step(whole)
+    sorts = Sorts(evidence.facts)
+    evidence = placed(evidence, sorts)
+    return evidence, _with_step(attribute(evidence, sorts), job)
 
 
 def _with_step(verdict: Verdict, job: Job) -> Verdict:

@@ -23,7 +23,7 @@ def assemble(
     """``records`` by node name, each valid against node-record/1; ``output`` is the job's own stdout and stderr."""
     records = told_apart(records)
     short = {node.name.partition(".")[0]: node.name for node in nodes}
-    placed = [_placed(Rank.from_json(rank), name) for name, record in records.items() for rank in record["ranks"]]
+    placed = [_placed(rank, name) for name, record in records.items() for rank in record["ranks"]]
     doubled = _on_two_nodes(placed)
     facts: list[Fact] = []
     for name, record in records.items():
@@ -64,7 +64,7 @@ def _agreed(ranks: Sequence[Rank], nodes: Collection[str]) -> tuple[list[Rank], 
     for (number, key), values in said.items():
         if len(values) > 1 and key != "host":
             unused.setdefault(number, {})[key] = None
-    return [replace(rank, **unused.get(rank.rank, {})) for rank in ranks], gaps
+    return [replace(rank, **unused[rank.rank]) if rank.rank in unused else rank for rank in ranks], gaps
 
 
 def _used(key: str, values: Iterable[object]) -> str:
@@ -93,23 +93,17 @@ def _facts_of(name: str, record: Mapping[str, Any], doubled: frozenset[_Who], fi
     """A record's facts happened on its node, whatever host they claim; files are shown below the node's name. Their ids
     count from ``first``."""
     told = [(value, "root") for value in record["kernel_events"]] + [(value, "job") for value in record["facts"]]
+    if doubled:
+        told = [({**value, "rank": None} if _who(value) in doubled else value, trust) for value, trust in told]
+    files = {file: f"{name}/{file}" if file else None for file in {value.get("file") for value, _ in told}}
     return [
-        Fact.from_json({**value, **_changes(value, name, trust, doubled), "id": f"f{number}"})
+        Fact.from_json(value, host=name, trust=trust, file=files[value.get("file")], id=f"f{number}")
         for number, (value, trust) in enumerate(told, first)
     ]
 
 
-def _changes(
-    value: Mapping[str, Any], name: str, trust: str, doubled: frozenset[_Who]
-) -> dict[str, str | int | float | None]:
-    """Made before the fact is: a run of 16,384 ranks has 280,000 of them, and each copy of one costs 8 µs."""
-    who = value.get("rank"), value.get("data", {}).get("of_step")
-    return {
-        "host": name,
-        "trust": trust,
-        "file": f"{name}/{value['file']}" if value.get("file") else None,
-        "rank": None if who in doubled else who[0],
-    }
+def _who(fact: Mapping[str, Any]) -> tuple[int | None, str | None]:
+    return fact.get("rank"), fact.get("data", {}).get("of_step")
 
 
 def _driver(name: str, record: Mapping[str, Any]) -> list[Fact]:
@@ -135,8 +129,8 @@ def _node_of(host: str | None, short: Mapping[str, str]) -> str | None:
     return None if host is None else short.get(host.partition(".")[0], host)
 
 
-def _placed(rank: Rank, node: str) -> Rank:
-    return replace(rank, host=node, files=[f"{node}/{name}" for name in rank.files])
+def _placed(rank: Mapping[str, Any], node: str) -> Rank:
+    return Rank.from_json({**rank, "host": node, "files": [f"{node}/{name}" for name in rank.get("files", ())]})
 
 
 def merge_ranks(ranks: Iterable[Rank]) -> tuple[Rank, ...]:

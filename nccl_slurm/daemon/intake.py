@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from nccl_slurm.capture.spool import CAPTURE_OFF
 from nccl_slurm.clock import Clock
@@ -105,6 +105,7 @@ class RecordIntake:
         learn: Callable[[set[int]], None],
         documents_gone: Callable[[RunRow], bool],
         lives: Callable[[int], bool],
+        taken: Callable[[Mapping[str, Any]], None] = lambda record: None,
     ) -> None:
         self._inbox = inbox
         self._store = store
@@ -113,6 +114,7 @@ class RecordIntake:
         self._learn = learn  # asks Slurm about raw job ids; SlurmError where it does not answer
         self._documents_gone = documents_gone
         self._lives = lives  # whether a raw job id waits or runs
+        self._taken = taken  # before a record is stored: after a kill between the two it comes again
         self._waiting: dict[str, _Wait] = {}
         self._first_seen: dict[str, float] = {}
 
@@ -164,6 +166,7 @@ class RecordIntake:
         late = kept is not None and kept.report["status"] == "final"
         now = self._clock.now()
         quiet = any(gap["why"] == CAPTURE_OFF for gap in incoming.record["gaps"])
+        self._taken(incoming.record)
         new = self._store.add_record(*key_of(run), incoming.record, received=now, late=late, quiet=quiet)
         self._remove(incoming.name)
         return new

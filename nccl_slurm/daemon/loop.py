@@ -15,16 +15,20 @@ from nccl_slurm.collect.shared import Inbox
 from nccl_slurm.config import Config
 from nccl_slurm.daemon.comments import CommentWriter
 from nccl_slurm.daemon.conclude import Conclusions
+from nccl_slurm.daemon.filling import Filling
 from nccl_slurm.daemon.intake import Hints, RecordIntake
 from nccl_slurm.daemon.ledger import OPEN, Ledger
+from nccl_slurm.daemon.machines import MachineWatch
 from nccl_slurm.daemon.notify import Notifier
 from nccl_slurm.daemon.output import OutputReader
 from nccl_slurm.daemon.proposals import Proposals
 from nccl_slurm.daemon.retention import Forgetting
+from nccl_slurm.daemon.surroundings import Surroundings
 from nccl_slurm.daemon.watch import JobWatch, NodeWatch
 from nccl_slurm.errors import InputError, NcclSlurmError
 from nccl_slurm.history.rows import RunRow
 from nccl_slurm.history.store import Store
+from nccl_slurm.recommend.policy import Policy, default
 from nccl_slurm.scheduler.client import NodeState, SchedulerClient, Settings
 
 __all__ = ["Daemon", "Duty"]
@@ -76,17 +80,23 @@ class Daemon:
         reader: OutputReader,
         settings: Settings,
         notifier: Notifier | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self._config, self._client, self._store, self._clock = config, client, store, clock
         self._notifier = notifier or Notifier("")
         self._accounting = settings.accounting
         self._cluster = settings.cluster
         self._hinted: dict[int, float] = {}
-        self._nodes = NodeWatch(client, store, clock)
+        self._machines = MachineWatch(store, clock)
+        filling = Filling(client, store, clock, self._machines, config)
+        if not settings.accounting:
+            filling.without_accounting()
+        self._nodes = NodeWatch(client, store, clock, filling.fill)
         self._jobs = JobWatch(client, store, clock, settings.cluster)
         self._ledger = Ledger(client, store, settings.cluster)
         self._proposals = Proposals(config, store, clock)
-        self._conclusions = Conclusions(config, store, clock, reader, self._proposals)
+        around = Surroundings(config, store, self._machines, self._jobs, policy or default())
+        self._conclusions = Conclusions(config, store, clock, reader, self._proposals, around)
         self._comments = CommentWriter(client, store, clock, config.daemon.verify_s)
         self._hints = Hints(config.paths.events)
         self._forgetting = Forgetting(config, store, clock)
@@ -110,6 +120,7 @@ class Daemon:
             self._learn,
             self._forgetting.documents_gone,
             self._jobs.lives,
+            self._machines.took,
         )
 
     def _make_duties(self) -> list[Duty]:
@@ -198,7 +209,8 @@ class Daemon:
         self._latest = now
 
     def _ask_controllers(self) -> None:
-        self._conclusions.controllers = [controller.host for controller in self._client.controllers()]
+        hosts = [controller.host for controller in self._client.controllers()]
+        self._conclusions.controllers = self._machines.controllers = hosts
 
     def _take_hints(self) -> None:
         hinted = self._hints.take()
@@ -208,6 +220,7 @@ class Daemon:
 
     def _poll_nodes(self) -> None:
         failed = self._nodes.poll()
+        self._machines.polled(self._nodes.polled)
         if failed:
             self._react(failed)
 

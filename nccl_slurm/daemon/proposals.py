@@ -12,6 +12,7 @@ from nccl_slurm.daemon.diagnose import Diagnosis
 from nccl_slurm.daemon.runs import key_of
 from nccl_slurm.history.rows import RecommendationRow, RunRow
 from nccl_slurm.history.store import Store
+from nccl_slurm.review.outcome import outcome
 from nccl_slurm.review.queue import Change, Source, by_daemon, due, renew
 
 __all__ = ["Proposals"]
@@ -33,12 +34,18 @@ class Proposals:
         known = self.store.recommendations_of(machines, key_of(run))
         if wanted or known:
             expire_s = self.config.review.expire_days * _DAY_S
-            self._store(renew(known, wanted, source, now=self.clock.now(), expire_s=expire_s), known)
+            now = self.clock.now()
+            changes = renew(known, wanted, source, now=now, expire_s=expire_s, carried_out=self._carried_out)
+            self._store(changes, known)
 
     def tick(self) -> None:
         """Snoozes that are over, recommendations too old to be believed."""
         active = self.store.active_recommendations()
         self._store(due(active, self.clock.now()), active)
+
+    def _carried_out(self, row: RecommendationRow) -> bool:
+        came = outcome(row, self.store.machine_of(row.identity))
+        return came is not None and came.carried_out is not None
 
     def _store(self, changes: Sequence[Change], known: Sequence[RecommendationRow]) -> None:
         """A person may decide at the same moment: then nothing is stored, and the next look finds it so."""

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from nccl_slurm.clock import Clock
 from nccl_slurm.config import Config
+from nccl_slurm.daemon.outcomes import outcome_ids
 from nccl_slurm.daemon.publish import published_name, unpublish
 from nccl_slurm.daemon.runs import key_of
+from nccl_slurm.history.machine_events import Kept
 from nccl_slurm.history.rows import RunRow
 from nccl_slurm.history.store import Store
 
@@ -18,6 +20,8 @@ __all__ = ["Forgetting"]
 DAY_S = 86400.0
 #: Runs a transaction, and seconds a turn: a store of years must not keep the other duties waiting.
 BATCH, TURN_S = 100, 5.0
+#: The machine at which the last turn stopped: the next one goes on behind it.
+CURSOR = "tidied"
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,21 @@ class Forgetting:
             self.store.forget_notes(before)
             self.store.forget_recommendations(before)
             self._batches(lambda: self.forget(self.store.old_runs(before, BATCH)))
+        self._tidy_machines(now)
+
+    def _tidy_machines(self, now: float) -> None:
+        """Counts old runs of machines and forgets what is too old: all of a small site, a part of a large one."""
+        days = self.config.history
+        gone = now - days.retain_days * DAY_S if days.retain_days else float("-inf")
+        kept = Kept(now - days.runs_days * DAY_S, now - days.daily_days * DAY_S, gone)
+        at = self.store.value(CURSOR) or 0
+        while self.clock.now() - now < TURN_S:
+            numbers = self.store.machine_numbers(at, BATCH)
+            self.store.tidy_machines(numbers, kept)
+            at = numbers[-1] if len(numbers) == BATCH else 0
+            if at == 0:
+                break
+        self.store.set_value(CURSOR, at)
 
     def documents_gone(self, run: RunRow) -> bool:
         """Judging it again by a single late record would put a worse verdict in the place of a better one."""
@@ -63,6 +82,12 @@ class Forgetting:
             unpublish(folder, names, owners=self.config.daemon.record_uids)
         self.store.forget_runs(map(key_of, runs))
         return len(runs)
+
+    def forget_outcomes(self, runs: Sequence[RunRow]) -> None:
+        """What the history of machines tells of these runs: for whoever erases them, since a machine's rate of failures
+        changes by it."""
+        for run in runs:
+            self.store.forget_outcomes(outcome_ids(run))
 
     def _copies(self, run: RunRow, going: set[tuple[str, int, int]]) -> list[str]:
         """The copy of the newest run goes with the last run that has the id."""

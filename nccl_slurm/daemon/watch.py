@@ -5,11 +5,12 @@ One text call for all nodes (0.3 s for 5,000 nodes, ten times cheaper than JSON)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from nccl_slurm.clock import Clock
 from nccl_slurm.daemon.batch_script import log_paths
+from nccl_slurm.daemon.health import failed_state, health
 from nccl_slurm.daemon.runs import run_number
 from nccl_slurm.errors import SlurmError
 from nccl_slurm.history.rows import NodeEventRow, RunRow
@@ -18,22 +19,6 @@ from nccl_slurm.model import alike
 from nccl_slurm.scheduler.client import FINAL_STATES, LiveJob, NodeState, SchedulerClient
 
 __all__ = ["JobWatch", "NodeWatch", "failed_state", "health"]
-
-#: What a node does, not how it is: left out of the edges, or each job would write two a node.
-_WORK = frozenset({"COMPLETING", "PLANNED", "RESERVED", "CLOUD", "DYNAMIC_NORM", "BLOCKED", "PERFCTRS", "RES"})
-_WORKING = frozenset({"IDLE", "ALLOCATED", "MIXED", "COMPLETING", "PLANNED", "RESERVED"})
-
-
-def health(node: NodeState) -> str:
-    """The state without its share of work: ``UP`` (idle, mixed, allocated), ``UP+DRAIN``, ``DOWN+NOT_RESPONDING`` …"""
-    base = "UP" if node.state in _WORKING else node.state
-    return "+".join([base, *sorted(node.flags - _WORK)])
-
-
-def failed_state(state: str) -> bool:
-    """`NodeState.failed` of a stored state, as `health` writes it: Slurm sets DOWN after SlurmdTimeout."""
-    base, _, flags = state.partition("+")
-    return base in ("DOWN", "FAIL", "ERROR") or "FAIL" in flags.split("+")
 
 
 def _no_good(node: NodeState) -> bool:
@@ -45,22 +30,34 @@ def _recovering(reason: str | None) -> bool:
     return (reason or "").startswith("Action:")
 
 
+Fill = Callable[[Sequence[NodeState], float], Sequence[NodeEventRow]]
+
+
 class _Seen(NamedTuple):
-    """``reason_at``: None too where the store told of the node, which does not keep it."""
+    """``reason_at``: None too where the store told of the node, which does not keep it. ``at``: of this edge."""
 
     state: str
     reason: str | None
     reason_at: float | None
+    at: float
 
 
 class NodeWatch:
-    """Polls node states. ``last_completing`` is when each node was last seen COMPLETING (epilogs running)."""
+    """Polls node states. ``last_completing`` is when each node was last seen COMPLETING (epilogs running).
 
-    def __init__(self, client: SchedulerClient, store: Store, clock: Clock) -> None:
+    ``fill`` is told the states and the time of each poll; it stores the edges that no poll saw and returns them.
+    ``polled`` holds the states of the newest poll.
+    """
+
+    def __init__(self, client: SchedulerClient, store: Store, clock: Clock, fill: Fill | None = None) -> None:
         self._client = client
+        self._fill = fill
+        self.polled: Sequence[NodeState] = ()
         self._store = store
         self._clock = clock
-        self._known = {event.node: _Seen(event.state, event.reason, None) for event in store.last_node_events()}
+        self._known = {
+            event.node: _Seen(event.state, event.reason, None, event.time) for event in store.last_node_events()
+        }
         self.last_completing: dict[str, float] = {}
 
     def clock_was_set_back(self, now: float) -> None:
@@ -70,15 +67,22 @@ class NodeWatch:
         """Stores the edges since the last poll and returns the nodes that newly failed."""
         now = self._clock.now()
         changed = []
-        for node in self._client.nodes():
+        self.polled = self._client.nodes()
+        for edge in sorted(self._fill(self.polled, now) if self._fill else (), key=lambda one: one.time):
+            known = self._known.get(edge.node)
+            if known is None or known.at <= edge.time:
+                self._known[edge.node] = _Seen(edge.state, edge.reason, None, edge.time)
+        for node in self.polled:
             if "COMPLETING" in node.flags or node.state == "COMPLETING":
                 self.last_completing[node.name] = now
             before = self._known.get(node.name)
             if before is None or (before.state, before.reason) != (health(node), node.reason):
                 changed.append(node)
         failed = [node for node in changed if _no_good(node) and not self._was_failed(node.name)]
-        self._store.add_node_events([self._edge(node, now) for node in changed])
-        self._known.update({node.name: _Seen(health(node), node.reason, node.reason_at) for node in changed})
+        edges = [self._edge(node, now) for node in changed]
+        self._store.add_node_events(edges)
+        for node, edge in zip(changed, edges, strict=True):
+            self._known[node.name] = _Seen(health(node), node.reason, node.reason_at, edge.time)
         return failed
 
     def _was_failed(self, name: str) -> bool:
@@ -87,12 +91,13 @@ class NodeWatch:
 
     def _stamp(self, node: NodeState, now: float) -> float:
         """Slurm stamps a reason with the second in which it was set: that of this edge only where the stamp is new. A
-        drained node that goes down later keeps the drain's reason and stamp."""
+        drained node that goes down later keeps the drain's reason and stamp. The second is cut off: the edge before, by
+        an earlier poll, comes first all the same."""
         before = self._known.get(node.name)
         if before is None or node.reason_at is None or not now - 86400 < node.reason_at <= now + 1:
             return now
         new = node.reason != before.reason if before.reason_at is None else node.reason_at != before.reason_at
-        return node.reason_at if new else now
+        return max(node.reason_at, min(before.at, now)) if new else now
 
     def _edge(self, node: NodeState, now: float) -> NodeEventRow:
         return NodeEventRow(
@@ -114,6 +119,12 @@ class JobWatch:
         self._clock = clock
         self._cluster = cluster
         self._seen: dict[int, LiveJob] = {}
+        self._asked = False
+
+    @property
+    def live(self) -> Sequence[LiveJob] | None:
+        """Of the newest poll; None before the first."""
+        return list(self._seen.values()) if self._asked else None
 
     def poll(self) -> list[LiveJob]:
         """All live jobs as Slurm told them; those that have (had) nodes are in the store afterwards."""
@@ -121,7 +132,7 @@ class JobWatch:
         for job in jobs.values():
             if job.nodes and job.start is not None and job.state != "PENDING" and self._seen.get(job.raw_id) != job:
                 self._keep(job, job.start)
-        self._seen = jobs
+        self._seen, self._asked = jobs, True
         return list(jobs.values())
 
     def lives(self, raw_id: int) -> bool:

@@ -17,7 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["catalogue", "meaning_of", "reasons"]
+__all__ = ["catalogue", "meaning_of"]
 
 _ROLES = {
     "cause": "It speaks of a cause: where it comes first and nothing explains it as a reaction, it decides the class.",
@@ -44,7 +44,7 @@ def catalogue(rows: Rows) -> tuple[Entry, ...]:
         *(_class(one, rows) for one in _ordered(data["class"], CLASSES)),
         *(_action(one) for one in _ordered(data["action"], ACTIONS)),
         *(_xid(xid, means, steps, nvidia) for _, xid in sorted(rows.xids.items())),
-        *(_reason(one) for one in reasons()),
+        *(_reason(one) for one in _table("reasons.toml")["reason"]),
         *(_reading(one, steps) for one in data["reading"]),
         *(_pattern(row, means, steps) for row in sorted(rows.rows, key=lambda row: row.id)),
     )
@@ -54,11 +54,6 @@ def meaning_of(failure_class: str) -> str:
     """What a class means and how it is proven, in two sentences or more; empty for a word that is no class."""
     one = next((each for each in _table("classes.toml")["class"] if each["name"] == failure_class), None)
     return f"`{one['name']}`: {one['means']}. {one['proof']}" if one else ""
-
-
-def reasons() -> list[dict[str, Any]]:
-    """The rows of data/reasons.toml, in its order: the first that matches counts."""
-    return list(_table("reasons.toml")["reason"])
 
 
 def _table(name: str) -> dict[str, Any]:
@@ -103,13 +98,22 @@ def _xid(xid: Xid, means: Mapping[str, str], steps: Mapping[str, Sequence[str]],
         means=f"{xid.mnemonic} in NVIDIA's catalogue; class {xid.hint}: {means.get(xid.hint, '')}",
         proof=f"{_ROLES[xid.role]} {_OF_KERNEL}",
         source=f"{xid.source}: {_XID_SOURCE}",
-        steps=(f"{told}.", *steps.get(xid.hint, ())),
+        steps=(f"{told}.", *_again(xid), *steps.get(xid.hint, ())),
         failure_class=xid.hint,
         action=xid.action,
         role=xid.role,
         producer="kernel",
         related=(xid.hint, "kernel.xid"),
     )
+
+
+def _again(xid: Xid) -> tuple[str, ...]:
+    """The ladder's steps where it comes back on the same GPU after reboots (docs/recommendation.md)."""
+    if xid.final:
+        return ("No reboot helps here.",)
+    times = ("one reboot", "two reboots", "three reboots")
+    words = [f"{action} after {count} that did not help" for action, count in zip(xid.after, times, strict=False)]
+    return (f"Where it comes back on the same GPU: {', '.join(words)}.",) if words else ()
 
 
 def _reason(one: Mapping[str, Any]) -> Entry:

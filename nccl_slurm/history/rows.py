@@ -12,6 +12,8 @@ __all__ = [
     "ACTIVE",
     "AuditRow",
     "CommentRow",
+    "Generation",
+    "MachineRow",
     "NodeEventRow",
     "NodeSeen",
     "Note",
@@ -110,6 +112,38 @@ class NodeEventRow:
     reason_by: str | None = None
     source: str = "poll"
     identity: str | None = None
+
+
+@dataclass(frozen=True)
+class MachineRow:
+    """What is known of one machine beside its events.
+
+    ``source``: where its identity comes from, as in the node record; ``node-name`` where no node record told one.
+    ``shared``: two live nodes claimed this identity. ``boot_time`` and ``slurmd_start`` as Slurm or the node told them
+    last, ``boot_id`` and ``seen`` by the newest node record. None is not observed. ``since``: when it got the node name
+    that it has now, where that was asked for.
+    """
+
+    number: int
+    identity: str
+    source: str
+    shared: bool = False
+    role: str = "unknown"
+    boot_id: str | None = None
+    boot_time: float | None = None
+    slurmd_start: float | None = None
+    seen: float | None = None
+    since: float | None = None
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The machine ``identity`` had the name ``node`` from ``since`` until ``until`` (None: it has it now)."""
+
+    node: str
+    identity: str
+    since: float
+    until: float | None = None
 
 
 @dataclass(frozen=True)

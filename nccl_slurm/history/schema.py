@@ -37,6 +37,9 @@ __all__ = [
     "Migration",
     "audit",
     "comments",
+    "generations",
+    "machine_events",
+    "machines",
     "meta",
     "metadata",
     "node_events",
@@ -67,8 +70,8 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-def _table(name: str, *parts: Column[object] | UniqueConstraint | Index) -> Table:
-    return Table(name, metadata, *parts, **_OPTIONS)
+def _table(name: str, *parts: Column[object] | UniqueConstraint | Index, **options: Any) -> Table:
+    return Table(name, metadata, *parts, **_OPTIONS, **options)
 
 
 def _run_key() -> list[Column[object]]:
@@ -269,9 +272,58 @@ def _add_paths_and_quiet(connection: Connection) -> None:
         connection.execute(quiet.insert().values(cluster=cluster, raw_id=raw_id, run=run))
 
 
+#: One row a machine. ``seen`` is when its newest node record was written; ``readings`` are that record's, of its GPUs.
+#: ``shared``: two live nodes claimed this identity, so it tells no machine any more.
+machines = _table(
+    "machines",
+    Column("number", Integer, primary_key=True),
+    Column("identity", String(255), nullable=False),
+    Column("source", String(20), nullable=False),
+    Column("shared", Boolean, nullable=False),
+    Column("role", String(20), nullable=False),
+    Column("boot_id", String(64)),
+    Column("boot_time", Double),
+    Column("slurmd_start", Double),
+    Column("seen", Double),
+    Column("readings", Text(_LONG)),
+    UniqueConstraint("identity", name="machines_identity"),
+)
+
+#: Which machine had which node name from when to when; ``until`` is null for the one that has it now.
+generations = _table(
+    "generations",
+    Column("node", String(255), primary_key=True),
+    Column("since", Double, primary_key=True),
+    Column("until", Double),
+    Column("machine", Integer, nullable=False),
+    Index("generations_machine", "machine"),
+)
+
+#: Tens of millions of rows, read a machine at a time: the key is the order on the disk, in both databases. ``key`` is a
+#: part of a digest of what makes an event the same one. States are not here: `node_events` holds them by node name.
+machine_events = _table(
+    "machine_events",
+    Column("machine", Integer, primary_key=True, autoincrement=False),
+    Column("time", Double, primary_key=True),
+    Column("key", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", String(20), nullable=False),
+    Column("name", String(100), nullable=False),
+    Column("source", String(20), nullable=False),
+    Column("text", Text(_LONG)),
+    Column("class", String(40)),
+    Column("uncertainty", Double),
+    Column("data", Text(_LONG)),
+    sqlite_with_rowid=False,
+)
+
+
+def _add_machines(connection: Connection) -> None:
+    metadata.create_all(connection, tables=[machines, generations, machine_events], checkfirst=True)
+
+
 #: ``MIGRATIONS[n]`` makes version n + 2 out of version n + 1. MariaDB commits each change of a table by itself, so a
 #: step that died half-way runs again: each must bear that.
-MIGRATIONS: tuple[Migration, ...] = (_add_review, _add_paths_and_quiet)
+MIGRATIONS: tuple[Migration, ...] = (_add_review, _add_paths_and_quiet, _add_machines)
 
 
 def version_of(connection: Connection) -> int:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from nccl_slurm.info.teller import Teller, teller
 from nccl_slurm.model import Fact
 
-__all__ = ["Communicator", "Spans", "communicators"]
+__all__ = ["COMPLETE", "KINDS", "START", "Communicator", "Spans", "communicators"]
 
 START, COMPLETE = "nccl.init-start", "nccl.init-complete"
+KINDS = frozenset({START, COMPLETE})
 #: A split of a split of …; deeper than this is no real program.
 _DEPTH_MAX = 8
 _NEVER = 1 << 62
@@ -55,7 +56,7 @@ class Communicator:
 
 def communicators(facts: Iterable[Fact]) -> list[Communicator]:
     """In the order of their first lines."""
-    lines = [fact for fact in facts if fact.kind in (START, COMPLETE)]
+    lines = [fact for fact in facts if fact.kind in KINDS]
     names = _Names(lines)
     found: dict[tuple[str, int], Communicator] = {}
     for fact in lines:
@@ -63,7 +64,7 @@ def communicators(facts: Iterable[Fact]) -> list[Communicator]:
         name = names.of(fact)
         if name is None or not isinstance(rank, int) or not isinstance(size, int) or not 0 <= rank < size:
             continue
-        one = found.setdefault((name, size), Communicator(name, size))
+        one = found.get((name, size)) or found.setdefault((name, size), Communicator(name, size))
         (one.began if fact.kind == START else one.ended).setdefault(rank, fact)
     return list(found.values())
 
@@ -75,7 +76,7 @@ class Spans:
     """
 
     def __init__(self, facts: Iterable[Fact]) -> None:
-        lines = [fact for fact in facts if fact.kind in (START, COMPLETE)]
+        lines = [fact for fact in facts if fact.kind in KINDS]
         names = _Names(lines)
         self._spans: dict[_Process, dict[str, list[int]]] = {}
         for fact in lines:
@@ -102,8 +103,10 @@ class _Names:
     """Shared names of communicators."""
 
     def __init__(self, lines: Iterable[Fact]) -> None:
+        """Only a split is known by its parent's pointer."""
+        told = list(lines)
         self._made: dict[tuple[_Process, str], Fact] = {}
-        for fact in lines:
+        for fact in told if any("parent" in fact.data for fact in told) else ():
             for key in _pointer(fact, "comm"):
                 self._made.setdefault((_process(fact), key), fact)
 

@@ -10,13 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from nccl_slurm.info.communicator import Spans
 from nccl_slurm.info.split import Split, split
 from nccl_slurm.info.teller import Teller, teller
 from nccl_slurm.model import Fact
 
-__all__ = ["NVLS", "Change", "Odd", "changes", "odd_paths", "pair", "path", "paths", "ways"]
+__all__ = ["KINDS", "NVLS", "Change", "Odd", "changes", "odd_paths", "pair", "path", "paths", "ways"]
 
 #: ``via P2P/IPC comm 0x…``: what follows is no part of the path.
 _TAIL = re.compile(r" comm\b.*")
@@ -35,7 +36,7 @@ GPUDIRECT = "GPUDirect RDMA"
 NVLS = "NVLS multicast"
 _OF_CHANNELS = (BETWEEN, INSIDE)
 _ORDER = (NETWORK, BETWEEN, INSIDE, LINKS, PROVIDER, GPUDIRECT, NVLS)
-_KINDS = frozenset(
+KINDS = frozenset(
     {"nccl.network", "nccl.channel", "nccl.devices", "nccl.no-ib", "nccl.gdr", "nccl.nvls", "ofi.provider"}
 )
 
@@ -61,7 +62,7 @@ def path(fact: Fact) -> str | None:
     via = fact.data.get("via")
     if fact.kind != "nccl.channel" or not isinstance(via, str):
         return None
-    return _TAIL.sub("", via).strip() + str(fact.data.get("gdr") or "")
+    return (_TAIL.sub("", via) if " comm" in via else via).strip() + str(fact.data.get("gdr") or "")
 
 
 def pair(fact: Fact) -> str:
@@ -72,7 +73,7 @@ def pair(fact: Fact) -> str:
 def paths(facts: Iterable[Fact]) -> Iterator[tuple[str, Fact]]:
     """(network or path, line that says so): the chosen network by its bare name, each channel's path, NVLS."""
     for fact in facts:
-        if fact.kind not in _KINDS:
+        if fact.kind not in KINDS:
             continue
         name = _network(fact) or path(fact) or (NVLS if _nvls(fact) == "available" else None)
         if name:
@@ -86,16 +87,16 @@ def odd_paths(facts: Sequence[Fact], *, whole: bool = True) -> list[Odd]:
     of a channel; else channels of all communicators are taken together, for every path is kept but not every line.
     """
     spans = Spans(facts if whole else ())
-    lines = [fact for fact in facts if fact.kind in _KINDS]
+    lines = [fact for fact in facts if fact.kind in KINDS]
     partly = _seen_partly(lines)
     said: dict[tuple[str, str], _Said] = {}
     for fact in lines:
         who = fact.host or teller(fact)
-        for what, value in _told(fact) if who is not None else ():
-            if what in _OF_CHANNELS and who in partly:
-                continue
-            communicator = (spans.of(fact) or "") if what in _OF_CHANNELS else ""
-            said.setdefault((what, communicator), {}).setdefault(who or "", {}).setdefault(value, fact)
+        told = _told(fact) if who is not None else None
+        if who is None or told is None or (told[0] in _OF_CHANNELS and who in partly):
+            continue
+        communicator = (spans.of(fact) or "") if told[0] in _OF_CHANNELS else ""
+        said.setdefault((told[0], communicator), {}).setdefault(who, {}).setdefault(told[1], fact)
     found: list[Odd] = []
     for (what, communicator), words in sorted(said.items(), key=lambda item: _ORDER.index(item[0][0])):
         one = _odd(what, words)
@@ -150,10 +151,10 @@ def _change(key: tuple[str, tuple[str, ...], tuple[str, ...]], hosts: Sequence[s
 
 def _by_host(facts: Iterable[Fact]) -> Iterator[tuple[str, str, str, Fact]]:
     for fact in facts:
-        if fact.kind in _KINDS and fact.host is not None:
-            for what, value in _told(fact):
-                if _VALUE.fullmatch(value):
-                    yield fact.host, what, value, fact
+        if fact.kind in KINDS and fact.host is not None:
+            told = _told(fact)
+            if told is not None and _VALUE.fullmatch(told[1]):
+                yield fact.host, *told, fact
 
 
 def _seen_partly(lines: Iterable[Fact]) -> set[Teller]:
@@ -189,22 +190,24 @@ def _join(found: list[Odd], one: Odd, communicator: str) -> None:
     found.append(replace(one, communicators=names))
 
 
-def _told(fact: Fact) -> Iterator[tuple[str, str]]:
-    network, way = _network(fact), path(fact)
-    if network:
-        yield NETWORK, network
-    if way:
-        yield (BETWEEN if way.startswith(("NET", "COLLNET")) else INSIDE), way
+def _told(fact: Fact) -> tuple[str, str] | None:
+    """(what is compared, its value) of a line of `KINDS`."""
+    if fact.kind == "nccl.channel":
+        way = path(fact)
+        return None if not way else (BETWEEN if way.startswith(("NET", "COLLNET")) else INSIDE, way)
     if fact.kind == "nccl.devices":
-        yield LINKS, _adapters(str(fact.data.get("devices", "")))
+        return LINKS, _adapters(str(fact.data.get("devices", "")))
     if fact.kind == "nccl.no-ib":
-        yield LINKS, "no IB"
-    if fact.kind == "ofi.provider" and fact.data.get("provider"):
-        yield PROVIDER, str(fact.data["provider"])
+        return LINKS, "no IB"
     if fact.kind == "nccl.gdr":
-        yield GPUDIRECT, str(fact.data.get("state", "")).lower()
-    if _nvls(fact):
-        yield NVLS, _nvls(fact)
+        return GPUDIRECT, str(fact.data.get("state", "")).lower()
+    if fact.kind == "nccl.network":
+        what, value = NETWORK, _network(fact)
+    elif fact.kind == "nccl.nvls":
+        what, value = NVLS, _nvls(fact)
+    else:
+        what, value = PROVIDER, str(fact.data.get("provider") or "")
+    return (what, value) if value else None
 
 
 def _network(fact: Fact) -> str:
@@ -217,8 +220,9 @@ def _nvls(fact: Fact) -> str:
     return str(fact.data.get("state", "")) if fact.kind == "nccl.nvls" else ""
 
 
+@lru_cache(maxsize=256)
 def _adapters(devices: str) -> str:
-    """``2 IB``, ``1 IB, 1 RoCE``, ``1 socket``: how many of each link layer."""
+    """``2 IB``, ``1 IB, 1 RoCE``, ``1 socket``: how many of each link layer. Nodes of one kind print the same."""
     links = _PORT.findall(devices)
     if not links:
         return f"{len(_INTERFACE.findall(devices))} socket"

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator
 
 from nccl_slurm.model import Fact
 
-__all__ = ["OF_ONE_PROCESS", "READ_BY_NCCL", "settings"]
+__all__ = ["KINDS", "OF_ONE_PROCESS", "READ_BY_NCCL", "settings"]
 
 #: NCCL prints a variable only if it is set, when it first reads it.
 READ_BY_NCCL = "nccl.env"
 _PRINTED = frozenset({READ_BY_NCCL, "ofi.setting", "framework.setting"})
 #: torch prints all its own in one line, defaults too.
 _LISTED = "torch.environment"
+KINDS = _PRINTED | {_LISTED}
 _PAIR = re.compile(r"\b(TORCH_[A-Z0-9_]{1,60})(?: \([^)]{0,120}\))?: ([^,\s]{1,100})")
 #: These differ between processes by design.
 OF_ONE_PROCESS = frozenset(

@@ -9,11 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from nccl_slurm.info.setting import KINDS as OF_SETTINGS
 from nccl_slurm.info.setting import settings
 from nccl_slurm.info.version import TOLD_BY, versions
 from nccl_slurm.model import Fact
 
-__all__ = ["GAVE_UP", "LAYERS", "Layer", "Retries", "Timeout", "found", "gave_up", "retries", "telling", "unread"]
+__all__ = [
+    "GAVE_UP",
+    "KEY",
+    "KINDS",
+    "LAYERS",
+    "Layer",
+    "Retries",
+    "Timeout",
+    "found",
+    "gave_up",
+    "of_settings",
+    "retries",
+    "telling",
+    "unread",
+]
 
 
 @dataclass(frozen=True)
@@ -69,6 +84,9 @@ _NAMES = _UNREAD | {*_OF_SETTING, "NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT"}
 GAVE_UP = "nccl.ib-completion"
 #: NCCL's version gives its default.
 _KINDS = frozenset({*_OF_KIND, *TOLD_BY, "torch.environment", GAVE_UP})
+_OF_SETTINGS = OF_SETTINGS | TOLD_BY | {GAVE_UP}
+#: Kinds of lines that may bear on a clock, and the key of data that marks those of other kinds.
+KINDS, KEY = _KINDS | OF_SETTINGS, "timeout_ms"
 
 #: InfiniBand's local ACK timeout: 4.096 µs × 2^n (specification, volume 1, 12.7.34).
 _TICK_S = 4.096e-6
@@ -109,9 +127,12 @@ class Retries:
 
 def telling(facts: Iterable[Fact]) -> list[Fact]:
     """The lines that bear on a clock: a run of 16,384 ranks has a hundred times as many that don't."""
-    return [
-        fact for fact in facts if fact.kind in _KINDS or "timeout_ms" in fact.data or fact.data.get("name") in _NAMES
-    ]
+    return [fact for fact in facts if fact.kind in _KINDS or KEY in fact.data or fact.data.get("name") in _NAMES]
+
+
+def of_settings(facts: Iterable[Fact]) -> list[Fact]:
+    """Those of which a setting is read, or what it is without one: most others repeat a process group's timeout."""
+    return [fact for fact in facts if fact.kind in _OF_SETTINGS]
 
 
 def found(facts: Sequence[Fact]) -> list[Timeout]:
@@ -126,7 +147,7 @@ def found(facts: Sequence[Fact]) -> list[Timeout]:
 
 def retries(facts: Sequence[Fact]) -> list[Retries]:
     """One for each value found; by NCCL's default where only the version is known and a queue pair gave up."""
-    facts = telling(facts)
+    facts = of_settings(telling(facts))
     exponents, counts = _numbers(facts, "NCCL_IB_TIMEOUT"), _numbers(facts, "NCCL_IB_RETRY_CNT")
     if not exponents and not counts and not any(gave_up(fact) for fact in facts):
         return []
@@ -155,17 +176,20 @@ def gave_up(fact: Fact) -> bool:
 
 def _values(facts: Sequence[Fact]) -> Iterator[tuple[Layer, float, Fact]]:
     for fact in facts:
-        milliseconds, seconds = _real(fact, "timeout_ms", "ms"), _real(fact, "seconds", "wait")
         layer = _OF_KIND.get(fact.kind)
-        if milliseconds is not None and (layer or "timeout_ms" in fact.data):
+        if layer is None and KEY not in fact.data:
+            continue
+        milliseconds = _real(fact, KEY, "ms")
+        if milliseconds is not None:
             yield layer or GROUP, milliseconds / 1000, fact
-        elif layer and seconds is not None:
+        elif layer and (seconds := _real(fact, "seconds", "wait")) is not None:
             yield layer, seconds, fact
-    for name, value, fact in settings(facts):
+    few = of_settings(facts)
+    for name, value, fact in settings(few):
         if name in _OF_SETTING and value.isdecimal():
             layer, unit = _OF_SETTING[name]
             yield layer, int(value[:18]) / unit, fact
-    for one in retries(facts):
+    for one in retries(few):
         for fact in one.facts:
             if one.seconds is not None:
                 yield RETRIES, one.seconds, fact

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from nccl_slurm.model import Fact
 
-__all__ = ["GPU_DRIVER", "TOLD_BY", "versions"]
+__all__ = ["GPU_DRIVER", "TOLD_BY", "tells_version", "versions"]
 
 #: A node's own query, not a line of the job.
 GPU_DRIVER = "gpu.driver"
@@ -28,6 +28,11 @@ TOLD_BY = _TORCH_ERRORS | {
 _LIMIT = 100
 
 
+def tells_version(fact: Fact) -> bool:
+    """By its kind."""
+    return fact.kind in TOLD_BY or fact.kind.endswith(".version")
+
+
 def versions(facts: Iterable[Fact]) -> Iterator[tuple[str, str, Fact]]:
     """(component, version, line that says so).
 
@@ -36,7 +41,7 @@ def versions(facts: Iterable[Fact]) -> Iterator[tuple[str, str, Fact]]:
     in its version.
     """
     for fact in facts:
-        if fact.kind not in TOLD_BY and not fact.kind.endswith(".version"):
+        if not tells_version(fact):
             continue
         for component, version in _of(fact):
             if version:

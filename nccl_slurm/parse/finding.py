@@ -30,7 +30,7 @@ class Finding(NamedTuple):
     producer: str
     role: str
     hint: str | None
-    data: Mapping[str, Any]
+    data: dict[str, Any]  # its own, to be added to
     rank: int | None = None  # global, by the message's own word
     host: str | None = None
     distinct: tuple[Any, ...] = ()
@@ -42,15 +42,15 @@ def find(text: str, rows: Rows, numbers: Sequence[int] | None = None) -> Finding
     if match is None:
         return None
     row, data = match
-    rank = _rank(data)
-    if isinstance(data.get("missing"), (str, int)):
+    rank = _rank(data) if "global_rank" in data or "global_rank_2" in data else None
+    if "missing" in data and isinstance(data["missing"], (str, int)):
         data["missing"] = [int(one) for one in re.findall(r"\d{1,8}", str(data["missing"]))]
     if "pci" in data:
         data["pci"] = xid.pci_id(data["pci"]) or str(data["pci"])
     refine = _REFINE.get(row.producer)
     role, hint = refine(row, data, text, rows) if refine else (row.role, row.hint)
-    host = host_name(data.get("node"))
-    distinct = tuple([data.get(key) for key in row.distinct])
+    host = host_name(data["node"]) if "node" in data else None
+    distinct = tuple(map(data.get, row.distinct))
     return Finding(row.id, row.producer, role, hint, data, rank, host, distinct)
 
 

@@ -45,6 +45,10 @@ ENDS: tuple[bytes, ...] = (
     b"Connection closed by ",
     b". RC:",
     b"FI_",
+    b"fabric",
+    b" ranks",
+    b" process",
+    b" address",
 )
 
 

@@ -24,6 +24,8 @@ _LINE_SHOWN = 400
 #: Of a large file: who has printed nothing in so many lines at its end does not write to it.
 _FEW = 40
 _AT_ONCE = 48
+#: Lines that are chosen before the first of them is read: in turns both cost more.
+_TOGETHER = 64
 
 
 class Seen(NamedTuple):
@@ -83,10 +85,14 @@ Lines = Union[Scan, Sift]
 def read_log(source: Source, lines: Lines, rows: Rows, now: float, sink: Callable[[Seen], None]) -> Log:
     """Gives each fact in the candidates of ``lines`` to ``sink``. Never raises for content."""
     reader = _Reader(source, rows, now, sink)
-    for candidate in lines:
-        reader.line(candidate)
-    reader.end(lines)
-    return reader.log
+    candidates = iter(lines)
+    while True:
+        some = list(islice(candidates, _TOGETHER))
+        for candidate in some:
+            reader.line(candidate)
+        if not some:
+            reader.end(lines)
+            return reader.log
 
 
 class _Reader:
@@ -94,16 +100,16 @@ class _Reader:
         self.log = Log(source)
         self._rows, self._now, self._sink = rows, now, sink
         self._table, self._tracebacks, self._pending = elastic.Table(), Tracebacks(), Pending()
-        self._exceptions = [number for number, row in enumerate(rows.rows) if row.id.startswith("python.")]
         self._quoted: dict[str, int] = {}
         self._known = 0
 
     def line(self, candidate: Candidate) -> None:
         prefix = strip(candidate.text)
-        shown = _shown(prefix, candidate.text)
-        if self._tracebacks.covers(prefix.label, prefix.text):
-            return
-        ended = self._tracebacks.feed(prefix.label, prefix.text)
+        ended = None
+        if self._tracebacks.concerns(prefix.text):
+            if self._tracebacks.covers(prefix.label, prefix.text):
+                return
+            ended = self._tracebacks.feed(prefix.label, prefix.text)
         finding = find(prefix.text, self._rows, candidate.rows) if candidate.rows else None
         if ended is not None:
             finding = self._exception(finding, *ended)
@@ -113,6 +119,7 @@ class _Reader:
             return
         self._known += 1
         if finding.kind.startswith(elastic.ROW):
+            shown = _shown(prefix, candidate.text)
             block = self._table.feed(
                 prefix.label, finding.kind, dict(finding.data), candidate.number, candidate.offset, shown
             )
@@ -122,10 +129,11 @@ class _Reader:
                 if str(block.data.get("traceback", "")).startswith("Traceback"):
                     self._quoted[prefix.label] = block.data["rank"]
             return
-        if not _is_quoted(prefix.text):
-            self._quoted.pop(prefix.label, None)
-        elif finding.rank is None and prefix.label in self._quoted:
-            finding = finding._replace(rank=self._quoted[prefix.label])  # quoted in the failure table
+        if prefix.label in self._quoted:
+            if not _is_quoted(prefix.text):
+                del self._quoted[prefix.label]
+            elif finding.rank is None:
+                finding = finding._replace(rank=self._quoted[prefix.label])  # quoted in the failure table
         joined = self._pending.join(finding)
         if joined is not None and joined.kind != "python.traceback":
             self._emit(joined, prefix, candidate)
@@ -181,11 +189,20 @@ class _Reader:
         """The number of the last line that is the first of its rank. ``timed``: rank → whether its time is known."""
         new = None
         for number in range(len(few.lines)):
-            if number in few.ranked or None not in timed or (not timed[None] and few.tells_time(number)):
-                if self._one(few.text(number), timed, last=last):
-                    new = number
-            elif timed[None] and not few.ranked:
-                break
+            if timed.get(None) or (None in timed and not few.timed):
+                return self._ranked(few, number, timed, new, last=last)
+            wanted = number in few.ranked or None not in timed or few.tells_time(number)
+            if wanted and self._one(few.text(number), timed, last=last):
+                new = number
+        return new
+
+    def _ranked(
+        self, few: Few, start: int, timed: dict[int | None, bool], new: int | None, *, last: bool
+    ) -> int | None:
+        """The rest of `_few`, where lines without a label have no more to tell."""
+        for number in sorted(few.ranked):
+            if number >= start and self._one(few.text(number), timed, last=last):
+                new = number
         return new
 
     def _one(self, text: str, timed: dict[int | None, bool], *, last: bool) -> bool:
@@ -209,7 +226,8 @@ class _Reader:
         """The last line of a traceback is a fact even if no row knows its text."""
         if finding is not None:
             return finding._replace(data={"exception": name, **finding.data})
-        known = find(f"{name}: {message}", self._rows, self._exceptions)
+        exceptions = [number for number, row in enumerate(self._rows.rows) if row.id.startswith("python.")]
+        known = find(f"{name}: {message}", self._rows, exceptions)
         if known is not None:
             return known
         data = {"type": name, "message": message[:400]}
@@ -221,27 +239,29 @@ class _Reader:
 
     def _see(self, track: Track, prefix: Prefix, text: str) -> bool:
         """Whether the line has a time."""
-        at = self._time(prefix, text)
+        at = self._time(prefix, _shown(prefix, text))
         if at is None:
             return False
         track.see(at.seconds, at.uncertainty_s)
         return True
 
-    def _time(self, prefix: Prefix, text: str) -> stamp.Stamp | None:
+    def _time(self, prefix: Prefix, shown: str) -> stamp.Stamp | None:
         """The line's own stamp before that of a container's log: it is the one that its producer's other lines have."""
-        own = stamp.find(_shown(prefix, text), self._now)
+        own = stamp.find(shown, self._now)
         return own if own is not None or prefix.stamp is None else stamp.find(prefix.stamp, self._now)
 
     def _emit(self, finding: Finding, prefix: Prefix, candidate: Candidate) -> None:
-        data = dict(finding.data)
-        at = self._time(prefix, candidate.text)
+        data = finding.data
+        shown = candidate.text if prefix.inner is None else prefix.inner
+        at = self._time(prefix, shown)
         if at is not None:
             data["clock"] = at.clock
         rank = finding.rank if finding.rank is not None else prefix.rank
-        self._note(finding, prefix, rank, data)
+        host = host_name(prefix.host)
+        self._note(finding, prefix, rank, host, data)
         fact = Fact(
             kind=finding.kind,
-            text=_shown(prefix, candidate.text)[:TEXT_LIMIT],
+            text=shown[:TEXT_LIMIT],
             producer=finding.producer,
             role=finding.role,
             trust=self.log.source.trust,
@@ -250,30 +270,29 @@ class _Reader:
             line=candidate.number,
             offset=candidate.offset,
             rank=rank,
-            host=finding.host or host_name(prefix.host),
+            host=finding.host or host,
             time=None if at is None else at.seconds,
             uncertainty_s=None if at is None else at.uncertainty_s,
             data=data,
         )
         self._sink(Seen(fact, prefix.pid, finding.distinct))
 
-    def _note(self, finding: Finding, prefix: Prefix, rank: int | None, data: dict[str, Any]) -> None:
+    def _note(self, finding: Finding, prefix: Prefix, rank: int | None, host: str | None, data: dict[str, Any]) -> None:
         """Labels that are no rank go into ``data``; who writes here is kept for finding the ranks of other lines."""
-        labels = (
-            ("task", prefix.task),
-            ("local_rank", prefix.local_rank),
-            ("writer_pid", prefix.pid),
-            ("attempt", prefix.attempt),
-            ("repeated", prefix.repeated),
-        )
-        for key, value in labels:
-            if value is not None:
-                data.setdefault(key, value)
-        if prefix.host is not None and host_name(prefix.host) is None:
+        if prefix.task is not None:
+            data.setdefault("task", prefix.task)
+        if prefix.local_rank is not None:
+            data.setdefault("local_rank", prefix.local_rank)
+        if prefix.pid is not None:
+            data.setdefault("writer_pid", prefix.pid)
+        if prefix.attempt is not None:
+            data.setdefault("attempt", prefix.attempt)
+        if prefix.repeated is not None:
+            data.setdefault("repeated", prefix.repeated)
+        if prefix.host is not None and host is None:
             data.setdefault("ip", prefix.host[:80])
         if rank is not None and prefix.local_rank is not None and rank == prefix.rank:
             self.log.local_ranks[rank] = prefix.local_rank
-        host = host_name(prefix.host)
         if (
             finding.producer == "nccl"
             and host is not None

@@ -16,7 +16,7 @@ _LIMIT = 200_000
 
 
 def refine(row: Row, data: dict[str, Any], text: str, rows: Rows) -> tuple[str, str | None]:
-    gpu = bus_id(data.pop("bus", None))
+    gpu = bus_id(data.pop("bus")) if "bus" in data else None
     if gpu is not None:
         data["gpu"] = gpu
     if "value" in data:

@@ -17,8 +17,9 @@ from functools import cached_property
 from typing import Any, Iterable, Mapping, Pattern, Sequence
 
 from nccl_slurm.errors import ConfigError
-from nccl_slurm.model import ACTIONS, CLASSES
+from nccl_slurm.model import CLASSES
 from nccl_slurm.parse.literals import at_ends, everywhere
+from nccl_slurm.parse.xidrow import ROLES, Xid, xid_row
 
 __all__ = ["Row", "Rows", "Xid", "compile_rows", "load_rows", "rows_of"]
 
@@ -36,7 +37,6 @@ PRODUCERS = (
     "python",
     "framework",
 )
-ROLES = ("cause", "consequence", "context", "benign")
 WHERE = ("ends", "own", "everywhere")
 DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
 #: Longest text that a regex sees. Log lines are hostile; this bounds the time of one match.
@@ -45,7 +45,8 @@ MATCH_LIMIT = 4096
 _TEXT = ("id", "producer", "role", "versions", "source", "regex", "yes", "no")
 _OPTIONAL = ("class", "distinct", "tail", "where", "thin")
 _PACKAGE = 2  # texts of the package itself; what comes after them is a site's
-_INT = re.compile(r"-?[0-9]{1,18}\Z")
+_INT_LENGTH = 18
+_NEGATIVE = re.compile(r"-[0-9]{1,18}\Z")
 
 
 @dataclass(frozen=True)
@@ -94,19 +95,6 @@ class Row:
         if found is None:
             return None
         return _values(found.groupdict())
-
-
-@dataclass(frozen=True)
-class Xid:
-    """One Xid code: NVIDIA's mnemonic and immediate action, our class, and what it says of the node."""
-
-    code: int
-    mnemonic: str
-    hint: str
-    role: str
-    nvidia: str
-    action: str
-    source: str
 
 
 @dataclass(frozen=True)
@@ -163,14 +151,18 @@ def compile_rows(toml: str, extra: Sequence[str] = ()) -> str:
     xids: dict[str, dict[str, Any]] = {}
     for number, text in enumerate((_read(os.path.join(DATA, "xid.toml")), toml, *extra)):
         table = _parse(text)
+        own: set[str] = set()
         for row in _tables(table, "row"):
+            if str(row.get("id")) in own:
+                raise ConfigError(f"pattern row {row.get('id')!r} stands twice in one text")
+            own.add(str(row.get("id")))
             rows[str(row.get("id"))] = row if number < _PACKAGE else {"where": "everywhere", **row}
         for xid in _tables(table, "xid"):
             xids[str(xid.get("code"))] = xid
     for row in rows.values():
         _ = _row(row).regex
     for xid in xids.values():
-        _xid(xid)
+        xid_row(xid)
     return json.dumps({"format": FORMAT, "row": list(rows.values()), "xid": list(xids.values())}, sort_keys=True)
 
 
@@ -180,10 +172,12 @@ def _values(groups: Mapping[str, str | None]) -> dict[str, Any]:
     for name, value in groups.items():
         if value is None:
             continue
-        if name.endswith("_hex"):
-            data[name[: -len("_hex")]] = int(value, 16)
-        elif (value.isdigit() or value[:1] == "-") and _INT.match(value):
+        if name[-4:] == "_hex":
+            data[name[:-4]] = int(value, 16)
+        elif value.isdigit() and value.isascii() and len(value) <= _INT_LENGTH:
             data[name] = int(value)
+        elif value[:1] == "-":
+            data[name] = int(value) if _NEGATIVE.match(value) else value
         else:
             data[name] = value
     return data
@@ -224,7 +218,7 @@ def _rows(text: str, where: str) -> Rows:
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise ConfigError(f"{where}: not {FORMAT}; compile the pattern rows again")
         rows = tuple(_row(row) for row in _tables(value, "row"))
-        xids = {xid.code: xid for xid in (_xid(one) for one in _tables(value, "xid"))}
+        xids = {xid.code: xid for xid in (xid_row(one) for one in _tables(value, "xid"))}
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: not JSON: {error}") from None
     anchors = _anchors(rows)
@@ -280,18 +274,6 @@ def _row(value: Mapping[str, Any]) -> Row:
     text = {key: value[key] for key in ("id", "producer", "role", "versions", "source", "yes", "no")}
     flags: dict[str, Any] = {"tail": bool(value.get("tail")), "where": where, "thin": thin}
     return Row(pattern=value["regex"], anchor=anchor, hint=hint, distinct=distinct, **flags, **text)
-
-
-def _xid(value: Mapping[str, Any]) -> Xid:
-    code = value.get("code")
-    _known(value, ("code", "mnemonic", "class", "role", "nvidia", "action", "source"), f"Xid {code}")
-    if not isinstance(code, int):
-        raise ConfigError(f"Xid {code!r}: code must be a number")
-    _one_of(value.get("class"), CLASSES, f"Xid {code}: class")
-    _one_of(value.get("role"), ROLES, f"Xid {code}: role")
-    _one_of(value.get("action"), ACTIONS, f"Xid {code}: action")
-    text = {key: str(value.get(key, "")) for key in ("mnemonic", "role", "nvidia", "action", "source")}
-    return Xid(code=code, hint=str(value["class"]), **text)
 
 
 def _strings(value: Any) -> tuple[str, ...] | None:

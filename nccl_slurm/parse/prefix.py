@@ -9,6 +9,7 @@ which is a rank only in jobs of one task a rank.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from nccl_slurm.parse.envelope import open_envelope
@@ -20,6 +21,8 @@ MAX_RANK = 10_000_000
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-_])")
 _RANK = re.compile(r"\[rank(?P<rank>\d{1,8})\]: ?")
+#: No label begins so, and it is what `_NCCL` looks for: most lines that are read are of this kind.
+_PLAIN = re.compile(r"([A-Za-z][\w.-]{0,254}):(\d{1,10}):\d{1,10} \[-?\d{1,10}\] NCCL (?:INFO|WARN) ")
 #: After a progress bar or a stamp of the site's own format too; not inside a word, where a bar's digits would join it.
 _NCCL = re.compile(
     r"(?:\A|(?<=[\s\]|>)]))(?P<host>[A-Za-z0-9][\w.-]{0,254}):(?P<pid>\d{1,10}):\d{1,10} "
@@ -56,7 +59,7 @@ _LABELS = (
         r"(?:<\d{1,3}>|kern {0,4}:\w{1,8} {0,8}: )?\[ {0,8}\d{1,10}\.\d{6}\](?:\[ {0,8}[CT]\d{1,10}\])? "
     ),
     re.compile(r"\[ {0,12}\+?\d{1,10}\.\d{6}\] |\[[A-Z][a-z]{2} ?\d{1,2} \d\d:\d\d\] "),  # dmesg -d, -e
-    re.compile(r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] "),  # dmesg -T
+    re.compile(r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]?\d \d\d:\d\d:\d\d \d{4}\] "),  # dmesg -T
     re.compile(r" {8,24}(?=NVRM: )"),  # dmesg: second line of a record, below the text of the first
     re.compile(r"kernel: "),
     re.compile(r"\[\d{1,9}\] (?=\[)"),
@@ -97,8 +100,12 @@ class Prefix(NamedTuple):
     inner: str | None = None
 
 
+@lru_cache(maxsize=16)  # the last lines of a file are asked for once more
 def strip(line: str) -> Prefix:
     """Takes labels off, outermost first; what is glued in front of a ``[rank3]:`` is dropped. Never raises."""
+    plain = _PLAIN.match(line)
+    if plain is not None and _stays_plain(line):
+        return Prefix(line, host=plain.group(1), pid=_number(plain.group(2)))
     envelope = open_envelope(line)
     text = line if envelope is None else envelope.text
     if "\x1b" in text:
@@ -132,6 +139,13 @@ def strip(line: str) -> Prefix:
         repeated=repeated,
         inner=None if envelope is None else envelope.text,
     )
+
+
+def _stays_plain(line: str) -> bool:
+    """Whether nothing further on changes how its start is read."""
+    if "[rank" in line or "repeated" in line:
+        return False
+    return "\r" not in line and "\n" not in line and "\x1b" not in line
 
 
 def _unfolded(text: str, found: dict[str, str]) -> str:

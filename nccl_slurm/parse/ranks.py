@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Iterable, Mapping, Sequence
 
 from nccl_slurm.model import Fact, Gap, Rank
@@ -16,6 +17,7 @@ RANKS_LIMIT = 65_536
 _FILES_SHOWN = 64
 
 
+@lru_cache(maxsize=4096)  # asked for each fact
 def short_host(host: str | None, source_host: str | None = None) -> str | None:
     """``n1.example.org`` → ``n1``, as NCCL and Slurm print it; a host that is the source's own keeps that spelling."""
     if host is None or host_name(host) is None:

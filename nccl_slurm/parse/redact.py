@@ -64,7 +64,7 @@ _SIGNS = (
     "rk_",
     "sess-",
     "aiza",
-    "ya29",
+    "ya29.",
     "gocspx-",
     "1//0",
     "nvapi-",
@@ -87,6 +87,10 @@ _MARKS = ("_", "-", ".", "/", ":", "")
 _BY_MARK = tuple(
     (mark, tuple(sign for sign in _SIGNS if next(one for one in _MARKS if one in sign) == mark)) for mark in _MARKS
 )
+_SIGNS_OF_SHAPES = tuple({sign.translate(str.maketrans("", "", "0123456789")) for sign in _SIGNS})
+#: Texts without their digits that hold none of these, and the length of their longest word: 2 MB.
+_CLEAN: dict[bytes, int] = {}
+_CLEAN_MOST, _CLEAN_LONGEST = 4096, 512
 _NOT_YET = r"(?![bu]?\\{0,3}[\"']?\[redacted)"
 #: What may stand between a name and its value: also the ``"] =`` of ``os.environ["HF_TOKEN"] =``.
 _SEPARATOR = r"\\{0,3}[\"']?\]?[ \t]*(?:=>|[=:])[ \t]*" + _NOT_YET
@@ -215,15 +219,37 @@ def redacted_fact(fact: Fact) -> Fact:
 
 
 def _is_clean(text: str) -> bool:
-    """Whether neither ``text`` nor a part of it below `_KEY_LINE_LEAST` characters can hold a secret."""
-    lower = text.lower()
-    for mark, signs in _BY_MARK:  # loops: half the time of any() over a generator, and this is asked of every fact
+    """Whether neither ``text`` nor a part of it below `_KEY_LINE_LEAST` characters can hold a secret.
+
+    Ranks print the same again but for its digits, so what is clean in any case is remembered without them.
+    """
+    raw = text.encode("utf-8", "replace")
+    shape = raw.translate(None, b"0123456789")
+    longest = _CLEAN.get(shape)
+    if longest is None:
+        if _has_sign(text.lower()):
+            return False
+        _remember(shape)
+    elif longest + len(raw) - len(shape) < _KEY_LINE_LEAST:  # were all digits in one word
+        return True
+    long = len(text) >= _KEY_LINE_LEAST and len(max(text.split(), key=len, default="")) >= _KEY_LINE_LEAST
+    return not long or _KEY_LINE.search(text) is None
+
+
+def _has_sign(lower: str) -> bool:
+    for mark, signs in _BY_MARK:  # loops: half the time of any() over a generator, and this is asked of many facts
         if mark in lower:
             for sign in signs:
                 if sign in lower:
-                    return False
-    long = len(text) >= _KEY_LINE_LEAST and max(map(len, text.split()), default=0) >= _KEY_LINE_LEAST
-    return not long or _KEY_LINE.search(text) is None
+                    return True
+    return False
+
+
+def _remember(shape: bytes) -> None:
+    if len(_CLEAN) < _CLEAN_MOST and len(shape) <= _CLEAN_LONGEST:
+        lower = shape.decode().lower()
+        if not any(sign in lower for sign in _SIGNS_OF_SHAPES):
+            _CLEAN[shape] = max(map(len, shape.split()), default=0)
 
 
 def redacted_rank(rank: Rank) -> Rank:

@@ -115,6 +115,8 @@ class Scan:
         found: dict[int, tuple[int, int, set[int]]] = {}
         followed: list[tuple[int, int]] = [(0, self._follow)] if self._follow else []
         for anchor, numbers in self._rows.anchors.items():
+            if anchor not in block:  # most are not: half the time of small files
+                continue
             walk = _last if anchor in self._rows.tails else _all
             for start, end, hit in walk(block, anchor):
                 found.setdefault(start, (end, hit, set()))[2].update(numbers)

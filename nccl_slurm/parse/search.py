@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, BinaryIO, Callable, Iterator, NamedTuple, Sequence, Tuple
+from typing import TYPE_CHECKING, BinaryIO, Callable, Iterable, Iterator, NamedTuple, Sequence, Tuple
 
 if TYPE_CHECKING:
     import subprocess
@@ -28,9 +28,14 @@ Hit = Tuple[int, int]
 BLOCK = 1 << 20
 #: A program holds one line of a file; where a line is larger the blocks take over.
 _MEMORY = 512 << 20
-_CHUNK = 1 << 16
+#: Of the program's output: being woken for each of its writes costs more than reading them.
+_CHUNK = 1 << 18
 _AT_ONCE = 4096
-_TOLD = re.compile(rb"([^\0\n]+)\0(\d{1,18}):(\d{1,18}):[^\n]*\n")
+#: One hit, and those after it in the file that are of the same literal.
+_TOLD = re.compile(rb"([^\0\n]+)\0(\d{1,18}):(\d{1,18}):([^\n]*)\n((?:\1\0\d{1,18}:\d{1,18}:\4\n)*)")
+_MORE = re.compile(rb"\0(\d{1,18}):(\d{1,18}):")
+#: So many bytes of such hits are worth the question whether they are wanted.
+_MANY = 512
 _PATH = itemgetter(0)
 _GREP = ("/usr/bin/grep", "/bin/grep")
 
@@ -77,10 +82,12 @@ class Search:
         self._descriptors = [file.fileno() for file in files]
         self._child = self._start(program) if program is not None and files else None
         self._next: tuple[int, list[Hit]] | None = None
+        self._passed = 0
         self._told = self._told_hits()
 
     def of(self, index: int) -> Iterator[list[Hit]]:
         """None of the lists is empty."""
+        self._passed = 0
         last, size = -1, self._sizes[index]
         while self._child is not None and self._look() and self._next is not None and self._next[0] <= index:
             (found, hits), self._next = self._next, None
@@ -96,6 +103,10 @@ class Search:
                 hits = [hit for hit in hits if last < hit[0]]
                 if hits:
                     yield hits
+
+    def pass_by(self, offset: int) -> None:
+        """Hits before ``offset`` are not wanted any more, of the file that is asked for; some are told all the same."""
+        self._passed = offset
 
     def close(self) -> None:
         child, self._child = self._child, None
@@ -125,7 +136,6 @@ class Search:
                 stderr=subprocess.DEVNULL,
                 env={"LC_ALL": "C"},
                 pass_fds=self._descriptors,
-                bufsize=0,
             )
         except (OSError, ValueError) as error:
             self.problem = f"{program.path}: {error}"
@@ -152,7 +162,7 @@ class Search:
         places = {f"/dev/fd/{descriptor}".encode(): index for index, descriptor in enumerate(self._descriptors)}
         left = b""
         while True:
-            chunk = os.read(self._child.stdout.fileno(), _CHUNK)
+            chunk = self._child.stdout.read(_CHUNK)
             if not chunk:
                 return
             left += chunk
@@ -160,8 +170,23 @@ class Search:
             for path, told in groupby(_TOLD.findall(left[:cut]), _PATH):
                 index = places.get(path)
                 if index is not None:
-                    yield index, [(int(offset), int(number)) for _, number, offset in told]
+                    yield from ((index, hits) for hits in self._hits(told))
             left = left[cut:]
+
+    def _hits(self, told: Iterable[tuple[bytes, ...]]) -> Iterator[list[Hit]]:
+        """Of one file. What is passed by is not even made numbers of: most hits are lines that are only counted."""
+        hits: list[Hit] = []
+        for _, number, offset, _, more in told:
+            hits.append((int(offset), int(number)))
+            if len(more) >= _MANY:
+                yield hits
+                hits = []
+                if int(more[more.rindex(b"\0") :].split(b":", 2)[1]) < self._passed:
+                    continue
+            if more:
+                hits += [(int(offset), int(number)) for number, offset in _MORE.findall(more)]
+        if hits:
+            yield hits
 
     @staticmethod
     def _reap(child: subprocess.Popen[bytes]) -> int:

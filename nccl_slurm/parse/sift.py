@@ -33,7 +33,7 @@ _FOLLOW = {**FOLLOW, b"ChildFailedError": 300, b"terminate called after": 8, b"L
 #: the lines of a rank, so the literals are not made for them.
 _SPECIAL = re.compile(
     rb"(?:<\d{1,3}>|kern {0,4}:\w{1,8} {0,8}: )?\[ {0,12}\+?\d{1,10}\.\d{6}\]"
-    rb"|\[[A-Z][a-z]{2} ?\d{1,2} \d\d:\d\d\] |\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] "
+    rb"|\[[A-Z][a-z]{2} ?\d{1,2} \d\d:\d\d\] |\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]?\d \d\d:\d\d:\d\d \d{4}\] "
     rb"|Job summary\r?\Z|Communicators\.\.\.|#\d{1,6}-\d{1,6} \([0-9a-f]{8,16}\) "
 )
 _SPECIAL_STARTS = b"<k[JC#"
@@ -55,20 +55,26 @@ def shapes_of(rows: Rows) -> Shapes:
 class Sift:
     """Iterate once; ``bytes``, ``lines``, ``head``, ``tail``, ``thinned`` and ``problem`` are right after that.
 
-    ``hits``: of one file, ascending, in lists. ``read``: (size, offset) → bytes. ``shapes``: of `shapes_of`. ``lines``:
-    up to the last one of interest, since what nobody reads is not counted either. Never raises: what went wrong is in
-    ``problem``.
+    ``hits``: of one file, ascending, in lists; ``pass_by`` hears up to where no more are wanted. ``read``: (size,
+    offset) → bytes. ``shapes``: of `shapes_of`. ``lines``: up to the last one of interest, since what nobody reads is
+    not counted either. Never raises: what went wrong is in ``problem``.
     """
 
     def __init__(
-        self, read: Callable[[int, int], bytes], size: int, hits: Iterable[list[Hit]], rows: Rows, shapes: Shapes
+        self,
+        read: Callable[[int, int], bytes],
+        size: int,
+        hits: Iterable[list[Hit]],
+        rows: Rows,
+        shapes: Shapes,
+        pass_by: Callable[[int], None] = lambda offset: None,
     ) -> None:
         self.bytes = size
         self.lines = 0
         self.head = Piece(0, b"")
         self.tail = Piece(0, b"")
         self.problem: str | None = None
-        self._read, self._hits, self._rows, self._shapes = read, hits, rows, shapes
+        self._read, self._hits, self._rows, self._shapes, self._pass_by = read, hits, rows, shapes, pass_by
         self._thin = Thin(rows.thin, _ALIKE)
         self._window = Piece(0, b"")
         self._end = 0  # up to here lines have been taken
@@ -85,6 +91,7 @@ class Sift:
             self.tail = Piece(start, self._read(TAIL, start))
             for hits in self._places():
                 yield from self._candidates(hits)
+                self._pass_by(self._end)
         except OSError as error:
             self.problem = f"can't be read to its end: {error}"[:200]
 
@@ -167,11 +174,11 @@ class Sift:
             if not low <= at < high:
                 window = self._around(at)
                 low, high = self._inside(window)
-            end = window.raw.find(b"\n", at - window.offset)
-            if self._thin.repeats(window.raw, at - window.offset, end):  # most hits of NCCL's INFO
+            end = self._thin.repeated(window.raw, at - window.offset)
+            if end >= 0:  # most hits of NCCL's INFO
                 self._end = window.offset + end
                 continue
-            start, raw, self._end = self._line(at)
+            start, raw, self._end = self._line_in(window, at)
             if self._thin.leaves_out(raw):
                 continue
             rows, follow = self._shapes.held(raw)
@@ -189,7 +196,9 @@ class Sift:
 
     def _line(self, at: int) -> tuple[int, bytes, int]:
         """(start, text, end) of the line that holds ``at``; of a long one what stands around it."""
-        window = self._around(at)
+        return self._line_in(self._around(at), at)
+
+    def _line_in(self, window: Piece, at: int) -> tuple[int, bytes, int]:
         raw, here = window.raw, at - window.offset
         start, end = raw.rfind(b"\n", 0, here) + 1, raw.find(b"\n", here)
         line = raw[start:end]

@@ -30,6 +30,10 @@ class Tracebacks:
         #: Whether the traceback that `feed` ended last was raised ``from None``: no line tells what for.
         self.from_none = False
 
+    def concerns(self, text: str) -> bool:
+        """Whether there is anything to ask `covers` and `feed` for: of most lines there is not."""
+        return bool(self._open) or _START in text
+
     def covers(self, label: str, text: str) -> bool:
         """Whether ``text`` is a source line or a frame inside an open traceback: program text, not a message."""
         inside = label in self._open and text.startswith(("    ", '  File "'))

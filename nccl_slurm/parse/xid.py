@@ -7,7 +7,7 @@ from typing import Any
 
 from nccl_slurm.parse.patterns import Row, Rows
 
-__all__ = ["pci_id", "refine"]
+__all__ = ["details", "pci_id", "refine"]
 
 _PCI = re.compile(r"(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.[0-7])?\Z")
 _RECOVERY = re.compile(r"changed from 0x([0-9A-Fa-f]{1,8}) \([^)]{0,80}\) to 0x([0-9A-Fa-f]{1,8}) \(([^)]{0,80})\)")
@@ -21,13 +21,15 @@ def refine(row: Row, data: dict[str, Any], text: str, rows: Rows) -> tuple[str, 
     if row.id != "kernel.xid":
         return row.role, row.hint
     message = str(data.get("message", ""))
-    _details(message, data)
+    details(message, data)
     xid = rows.xids.get(data["xid"])
     if xid is None:
         return "context", None
     data.update(mnemonic=xid.mnemonic, action=xid.action)
     role = "context" if xid.role == "cause" and data.get("severity") == "Nonfatal" else xid.role
-    return role, None if xid.hint == "unknown" else xid.hint
+    before = rows.xids.get(data.get("previous_xid", data["xid"]), xid)
+    hint = before.hint if role == "consequence" else xid.hint
+    return role, None if hint == "unknown" else hint
 
 
 def pci_id(text: Any) -> str | None:
@@ -39,7 +41,7 @@ def pci_id(text: Any) -> str | None:
     return f"{int(domain or '0', 16):04x}:{bus}:{device}".lower()
 
 
-def _details(message: str, data: dict[str, Any]) -> None:
+def details(message: str, data: dict[str, Any]) -> None:
     """Link, severity, the Xid that came before; of Xid 154 the recovery action: parse the number, show the text."""
     link, severity, previous = _LINK.search(message), _SEVERITY.search(message), _PREVIOUS.search(message)
     if link is not None:

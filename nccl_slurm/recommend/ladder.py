@@ -2,26 +2,38 @@
 
 Guards, in this order:
 - a target is a node of the run, with a name that is safe in a command line;
-- reboot needs hardware evidence of trust root: a job that prints "Xid 79" earns its node a look at most;
-- a controller, or a node whose role can't be told, is never rebooted: plan a fail-over first;
-- software verdicts go to the job's owner and never to a node.
+- software verdicts go to the job's owner and never to a node;
+- reboot and replace need hardware evidence of trust root: a job that prints "Xid 79" earns its node a look at most;
+- replace needs a fault that outlived a reboot or that the decision table calls final (`step`);
+- another machine under the name, a recovery in progress, a controller, a site event, the fleet's cap (`guard`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from nccl_slurm.model import Culprit, Evidence, Fact, NodeView, Recommendation, Verdict
+from nccl_slurm.history.machine import Machine
+from nccl_slurm.model import Culprit, Evidence, Fact, Recommendation, Verdict
+from nccl_slurm.recommend import pattern
+from nccl_slurm.recommend.commands import NODE_NAME, commands
+from nccl_slurm.recommend.fault import XID, Fault, of_fact, of_machine
+from nccl_slurm.recommend.guard import Case, guarded
+from nccl_slurm.recommend.judgement import HARDWARE
+from nccl_slurm.recommend.policy import Policy, default
+from nccl_slurm.recommend.site import Running, Site
+from nccl_slurm.recommend.step import Step, next_step
 
-__all__ = ["HARDWARE", "NODE_NAME", "recommend"]
+__all__ = ["HARDWARE", "NODE_NAME", "advise", "recommend"]
 
-#: Classes that blame a machine.
-HARDWARE = frozenset({"gpu-hw-ecc", "gpu-hw-lost", "nvlink-fabric"})
 #: Classes in which the node deserves a look although no hardware fault is proven.
 _LOOK_AT_NODE = HARDWARE | {"slurm-node-fail", "slurm-launch", "net-ib-transport", "storage-stall"}
-NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}\Z")
-
+#: Clocks of kernel, hooks and accounting differ by so much at most (see attribute/machine).
+_SLACK_S = 60.0
+_JOBS_SHOWN = 5
+#: In every ``why`` that asks for it. HyperPod makes all volumes of an instance anew.
+_DESTROYS = "Replacing destroys root and secondary volumes"
 _JOB_ID = re.compile(r"\d{1,10}(?:[_+]\d{1,10})?\Z")
 _OWNER = {
     "fix-code": "Look at the program first: nothing that was observed speaks against a node.",
@@ -31,11 +43,58 @@ _OWNER = {
 }
 
 
-def recommend(verdict: Verdict, evidence: Evidence) -> tuple[Recommendation, ...]:
-    """At most one action for each node, or one for the owner; empty where nothing is to be done."""
-    nodes = _targets(verdict, evidence)
-    if nodes:
-        return tuple(_for_node(verdict, evidence, name, people) for name, people in sorted(nodes.items()))
+def recommend(
+    verdict: Verdict,
+    evidence: Evidence,
+    *,
+    machines: Mapping[str, Machine] | None = None,
+    site: Site | None = None,
+    policy: Policy | None = None,
+    now: float | None = None,
+) -> tuple[Recommendation, ...]:
+    """At most one action for each node, or one for the owner; empty where nothing is to be done.
+
+    ``machines`` by node name, of the run's nodes at least and best of the whole fleet (site events are seen in it
+    alone); None, or a node that is missing there: its history was not observed. ``policy`` None: the packaged table.
+    """
+    site, policy = site or Site(), policy or default()
+    people = _targets(verdict, evidence)
+    found: list[Recommendation] = []
+    for name, mine in sorted(people.items()):
+        case = _case(name, evidence, machines, site, policy, now)
+        found.append(_for_node(verdict, evidence, case, mine))
+        if found[-1].action in ("reboot", "replace"):
+            site = replace(site, open={**site.open, name: found[-1].action})
+    if people:
+        return tuple(found)
+    return (*_for_owner(verdict), *_patterns(verdict, evidence, machines, policy))
+
+
+def advise(case: Case, faults: Sequence[Fault], reason: str = "nccl-slurm") -> Recommendation | None:
+    """The same for one machine without a run: ``faults`` are of trust root. None: nothing asks for a look.
+
+    ``reason`` goes into the command, without quotes. What statistics say alone comes to a look and no further.
+    """
+    step = next_step(faults, case.machine, case.policy)
+    suspected = case.site.suspects.get(case.name)
+    if step is None and suspected:
+        step = Step("investigate", "ladder.statistics", 1, (suspected,))
+    return None if step is None else _recommendation(case, guarded(case, step), "", (), reason)
+
+
+def _case(
+    name: str,
+    evidence: Evidence,
+    machines: Mapping[str, Machine] | None,
+    site: Site,
+    policy: Policy,
+    now: float | None,
+) -> Case:
+    view = next((node for node in evidence.nodes if node.name == name), None)
+    return Case(name, policy, view, machines, site, now)
+
+
+def _for_owner(verdict: Verdict) -> tuple[Recommendation, ...]:
     action = "investigate" if verdict.action in ("reboot", "replace") else verdict.action
     if action not in _OWNER:
         return ()
@@ -68,16 +127,32 @@ def _placed(evidence: Evidence, person: Culprit) -> bool:
     return any(fact.trust == "root" or (fact.file or "").startswith(f"{person.host}/") for fact in cited)
 
 
-def _for_node(verdict: Verdict, evidence: Evidence, name: str, people: Sequence[Culprit]) -> Recommendation:
+def _for_node(verdict: Verdict, evidence: Evidence, case: Case, people: Sequence[Culprit]) -> Recommendation:
+    """Only a proven culprit comes above a look; a look is guarded too (nothing new while a reboot is under way)."""
     ids = _ids(people)
-    wanted, rule, why = "investigate", "ladder.look", f"{name}: {people[0].why}"
-    if verdict.action in ("reboot", "replace") and verdict.culprits and _root_hardware(evidence, ids):
-        if _role(evidence.nodes, name) == "compute":
-            wanted, rule = "reboot", "ladder.reboot"
-        else:
-            rule = "ladder.controller"
-            why = f"{why}. It may be a Slurm controller: plan a fail-over first, never reboot it unplanned"
-    return Recommendation(name, wanted, rule, 1, why, ids, _commands(wanted, name, verdict, evidence))
+    faults = _faults(evidence, case, ids) if verdict.culprits else []
+    step = next_step(faults, case.machine, case.policy) or Step("investigate", "ladder.look", 1, ())
+    return _recommendation(case, guarded(case, step), people[0].why, ids, _reason(verdict, evidence))
+
+
+def _faults(evidence: Evidence, case: Case, ids: Sequence[str]) -> list[Fault]:
+    """What root says of this node in this run: the culprit's own facts, others that the table knows, and what the
+    machine's history has of the run's time."""
+    wanted = set(ids)
+    facts = [f for f in evidence.facts if f.trust == "root" and (f.id in wanted or f.host == case.name)]
+    found = [of_fact(fact) for fact in facts if fact.kind == XID or case.policy.row(fact.kind, fact.text)]
+    start = evidence.job.start if evidence.job else None
+    end = evidence.job.end if evidence.job else None
+    if start is None:
+        return found
+    last = (end if end is not None else float("inf")) + _SLACK_S
+    past = [fault for fault in of_machine(case.machine) if fault.time and start - _SLACK_S <= fault.time <= last]
+    return [*found, *(fault for fault in past if not any(_equal(fault, one) for one in found))]
+
+
+def _equal(one: Fault, other: Fault) -> bool:
+    near = one.time is not None and other.time is not None and abs(one.time - other.time) <= _SLACK_S
+    return near and (one.name, one.code, one.gpu) == (other.name, other.code, other.gpu)
 
 
 def _root_hardware(evidence: Evidence, ids: Iterable[str]) -> list[Fact]:
@@ -85,18 +160,63 @@ def _root_hardware(evidence: Evidence, ids: Iterable[str]) -> list[Fact]:
     return [f for f in evidence.facts if f.id in wanted and f.trust == "root" and f.hint in HARDWARE]
 
 
-def _role(nodes: Iterable[NodeView], name: str) -> str:
-    return next((node.role for node in nodes if node.name == name), "unknown")
+def _recommendation(case: Case, step: Step, first: str, ids: Sequence[str], reason: str) -> Recommendation:
+    heavy = step.action in ("reboot", "replace")
+    said = [first] if first else [fault.text[:160] for fault in step.faults[:1]]
+    words = [*said, *step.why, *((*_hits(case.site.jobs.get(case.name)), *_foreign(case)) if heavy else ())]
+    words += [_DESTROYS] if step.action == "replace" else []
+    known = case.machine.identity if case.machine else case.view.identity if case.view else None
+    return Recommendation(
+        target=case.name,
+        action=step.action,
+        rule=step.rule,
+        step=step.number,
+        why=f"{case.name}: {'. '.join(word.rstrip('.') for word in words if word)}",
+        evidence=tuple(dict.fromkeys([*ids, *(fault.fact for fault in step.faults if fault.fact)])),
+        commands=() if step.action == "none" else commands(step.action, case.name, reason, case.site, known),
+    )
 
 
-def _commands(action: str, name: str, verdict: Verdict, evidence: Evidence) -> tuple[str, ...]:
-    """Exact commands. ``ASAP`` drains the node first and lets running jobs end (scontrol(1))."""
-    look = f"scontrol show node {name}"
-    if action != "reboot":
-        return (look,)
+def _foreign(case: Case) -> list[str]:
+    """Another's reason on the node is shown: the command would write over it, and whoever set it had one. Slurm takes
+    its own ``Not responding`` away itself."""
+    reason = (case.node.reason or "").strip()
+    if not reason or reason.startswith("nccl-slurm") or reason == "Not responding":
+        return []
+    return [f"Its reason in Slurm is '{reason[:120]}', which the command replaces"]
+
+
+def _hits(jobs: Sequence[Running] | None) -> list[str]:
+    """Whom it hits, where Slurm was asked."""
+    if jobs is None:
+        return []
+    shown = [f"{job.job} of {job.user or 'somebody'} ({job.nodes or '?'} nodes)" for job in jobs[:_JOBS_SHOWN]]
+    more = f" and {len(jobs) - _JOBS_SHOWN} more" if len(jobs) > _JOBS_SHOWN else ""
+    return [f"Runs there now: {', '.join(shown)}{more}" if shown else "No job runs there now"]
+
+
+def _patterns(
+    verdict: Verdict, evidence: Evidence, machines: Mapping[str, Machine] | None, policy: Policy
+) -> tuple[Recommendation, ...]:
+    """A program's fault again and again on one GPU, in jobs of others: a look at the GPU, beside the owner's."""
+    if verdict.failure_class != "gpu-app-fault":
+        return ()
+    found = []
+    for node in evidence.nodes:
+        facts = [f for f in evidence.facts if f.trust == "root" and f.host == node.name and f.kind == XID]
+        why = pattern.repeated([of_fact(fact) for fact in facts], (machines or {}).get(node.name), policy)
+        if why and NODE_NAME.match(node.name):
+            ids = tuple(fact.id for fact in facts)
+            look = commands("investigate", node.name, "", Site(), None)
+            found.append(
+                Recommendation(node.name, "investigate", "ladder.pattern", 1, f"{node.name}: {why}", ids, look)
+            )
+    return tuple(found)
+
+
+def _reason(verdict: Verdict, evidence: Evidence) -> str:
     job = evidence.job.id if evidence.job and _JOB_ID.match(evidence.job.id) else None
-    reason = f"nccl-slurm: {verdict.failure_class}" + (f", report {job}" if job else "")
-    return (look, f'scontrol reboot ASAP nextstate=RESUME reason="{reason}" {name}')
+    return f"nccl-slurm: {verdict.failure_class}" + (f", report {job}" if job else "")
 
 
 def _ids(people: Iterable[Culprit]) -> tuple[str, ...]:

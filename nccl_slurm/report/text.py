@@ -231,7 +231,7 @@ def _suggestions(report: Mapping[str, Any], color: bool) -> str:
     lines = []
     for item in report["recommendations"]:
         target = f" {visible(item['target'])}" if item["target"] else ""
-        lines.append(f"{item['action']}{target}: {visible(item['why'], 2 * _TEXT_MAX)} [{visible(item['rule'])}]")
+        lines.append(f"{item['action']}{target}: {visible(item['why'], 6 * _TEXT_MAX)} [{visible(item['rule'])}]")
         lines.extend(f"    {visible(command)}" for command in item["commands"])
     commands = any(item["commands"] for item in report["recommendations"])
     title = "Suggested command (run this yourself)" if commands else "Suggested next step"

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from nccl_slurm.errors import InputError
+from nccl_slurm.history.machine import MachineEvent
 from nccl_slurm.history.rows import AuditRow, RecommendationRow
 
-__all__ = ["Person", "accept", "decline", "line", "person", "snooze"]
+__all__ = ["Person", "accept", "decline", "event", "line", "person", "snooze"]
 
 #: A snooze beyond this is a decline that nobody wrote down.
 LONGEST_SNOOZE_S = 90 * 86400.0
@@ -61,6 +62,12 @@ def snooze(row: RecommendationRow, who: Person, note: str, now: float, seconds: 
 
 def line(row: RecommendationRow, who: Person, at: float) -> AuditRow:
     return AuditRow(at, who.user, who.uid, who.sudo_user, who.host, row.state, row.number, row.node, row.note)
+
+
+def event(row: RecommendationRow) -> MachineEvent:
+    """The decision as a part of the machine's past."""
+    data = {"action": row.action, "rule": row.rule, "by": row.by, "note": row.note}
+    return MachineEvent(row.decided or 0.0, "action", row.state, "review", f"{row.action} {row.state}", data=data)
 
 
 def _decided(

@@ -59,7 +59,8 @@ CommentField = Literal["comment", "admincomment"]
 class NodeState:
     """``state`` is the base (``IDLE``), ``flags`` what Slurm adds to it (``DRAIN``, ``NOT_RESPONDING`` …).
 
-    ``boot_time`` wobbles by a second without a reboot and is None for seconds after a resume.
+    ``boot_time`` wobbles by a second without a reboot and is None for seconds after a resume. ``gpus``: how many
+    slurm.conf has for the node; None where they may be parts of GPUs (MIG).
     """
 
     name: str
@@ -71,6 +72,7 @@ class NodeState:
     boot_time: float | None = None
     slurmd_start: float | None = None
     version: str | None = None
+    gpus: int | None = None
 
     @property
     def full_state(self) -> str:

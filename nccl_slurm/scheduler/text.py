@@ -158,6 +158,7 @@ _NODE_KEYS = {
     "boot": re.compile(r" BootTime=(\S+)"),
     "slurmd": re.compile(r" SlurmdStartTime=(\S+)"),
     "version": re.compile(r" Version=(\S+)"),
+    "gres": re.compile(r" Gres=(\S+)"),
 }
 #: Text of administrators, in this order; InstanceId and InstanceType are Slurm's.
 _REASON = re.compile(r" Reason=(.*?)(?= (?:Comment|Extra|InstanceId|InstanceType)=|\s*$)", re.DOTALL)
@@ -193,7 +194,18 @@ def _node(chunk: str) -> NodeState | None:
         boot_time=time_of(values.get("boot")),
         slurmd_start=time_of(values.get("slurmd")),
         version=text_of(values.get("version")),
+        gpus=_configured_gpus(values.get("gres")),
     )
+
+
+def _configured_gpus(gres: str | None) -> int | None:
+    """``gpu:h100:8(S:0-1),shard:16`` → 8. Types such as ``1g.10gb`` are parts of a GPU (MIG)."""
+    if gres is None:
+        return None
+    found = re.findall(r"(?:^|,)gpu(?::([^:,()]+))??:([0-9]{1,4})(?=[,(]|$)", gres, re.ASCII)
+    if any(re.match(r"(?:\w+_)?[0-9]+g\.", kind) for kind, _ in found):
+        return None
+    return sum(int(count) for _, count in found)
 
 
 def _reason(free: str) -> tuple[str | None, str | None, float | None]:

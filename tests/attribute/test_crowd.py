@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from nccl_slurm.attribute.blame import attribute
-from nccl_slurm.model import Evidence, Fact, Rank, Verdict
+from nccl_slurm.model import Evidence, Fact, NodeView, Rank, Verdict
 from tests.attribute.scenarios import (
     HANG,
     closing,
@@ -16,6 +16,7 @@ from tests.attribute.scenarios import (
     exception,
     fact,
     gloo_timeout,
+    job,
     peer_closed,
     table,
     told,
@@ -88,6 +89,42 @@ def test_an_exception_beside_ranks_of_which_nothing_is_known(
     assert named(verdict) == ([5] if proven else [])
 
 
+def unnamed(*, own: bool = False, word: bool = False) -> Evidence:
+    """Rank 5 raises, as its agent's table quotes; the others' lines of torch 2.1 tell how they reacted and not who."""
+    cause = exception(5, file="slurm-42.out", time=HANG, uncertainty_s=1.0)
+    waits = [
+        fact(
+            "torch.watchdog-timeout",
+            "Watchdog caught collective operation timeout",
+            hint="collective-hang-unattributed",
+            host=f"n{1 + rank // 8}",
+            file=f"n{1 + rank // 8}/elastic/x/attempt_0/{rank % 8}/stderr.log",
+            data={"local_rank": rank % 8, "attempt": 0},
+        )
+        for rank in range(WORLD)
+        if (rank != 5 or own) and not 8 <= rank < 16
+    ]
+    nameless = [exception(0, file="n3/elastic/x/attempt_0/1/stderr.log")]
+    words = [replace(one, rank=None) for one in nameless] if word else []
+    hosts = tuple(f"n{1 + rank // 8}" for rank in range(0, WORLD, 8))
+    rows = [Rank(rank, f"n{1 + rank // 8}", rank % 8, exit=1 if rank == 5 else None) for rank in range(WORLD)]
+    views = tuple(NodeView(host, record="present") for host in hosts)
+    return evidence([cause, *waits, *words], rows, world=WORLD, job=job(nodes=hosts), nodes=views)
+
+
+@pytest.mark.parametrize(
+    ("own", "word", "proven"),
+    [
+        (False, False, True),
+        (True, False, False),  # it waited too, and may have raised for that
+        (False, True, False),  # some other rank raised as well
+    ],
+)
+def test_ranks_that_tell_how_they_reacted_and_not_who_they_are(own: bool, word: bool, proven: bool) -> None:
+    verdict = attribute(unnamed(own=own, word=word))
+    assert named(verdict) == ([5] if proven else [])
+
+
 def test_in_a_small_job_the_rank_that_nobody_heard_of_may_have_been_the_first() -> None:
     facts = [exception(5), *(peer_closed(rank) for rank in (0, 1, 2, 3, 4, 6))]
     verdict = attribute(evidence(facts, table(8, exits=dict.fromkeys(range(8), 1)), world=8))
@@ -103,6 +140,20 @@ def test_sigabrt_accuses_nobody() -> None:
     verdict = attribute(evidence(facts, table(WORLD, exits={31: -6, 32: -6}), world=WORLD))
     assert verdict.failure_class == "net-ib-transport"
     assert named(verdict) == []
+
+
+@pytest.mark.parametrize(
+    ("own_file", "proven"), [(None, False), ("nccl.n1.132.log", False), ("elastic/x/attempt_0/32/stderr.log", True)]
+)
+def test_sigabrt_whose_words_were_lost_is_no_failure_of_its_own(own_file: str | None, proven: bool) -> None:
+    """gloo aborts a process that got data of a wrong size from a peer, and says so on that process's stderr."""
+    name = "elastic/x/attempt_0/{}/stderr.log"
+    lost = [replace(peer_closed(rank), file=name.format(rank)) for rank in range(WORLD) if rank != 32]
+    listed = [replace(peer_closed(rank), file="slurm-42.out") for rank in range(8)]  # by their agent's table too
+    files = {32: (own_file,)} if own_file else {}
+    rows = [replace(row, files=files.get(row.rank, ())) for row in table(WORLD, exits={32: -6})]
+    verdict = attribute(evidence([*listed, *lost], rows, world=WORLD))
+    assert named(verdict) == ([32] if proven else [])
 
 
 def test_a_crash_is_told_from_those_whose_watchdog_ended_them() -> None:
@@ -147,6 +198,44 @@ def test_silence_of_a_rank_that_its_agent_ended(rows: int, code: int, proven: bo
 def test_a_file_that_was_lost_is_no_silence(own_file: str | None, proven: bool) -> None:
     verdict = attribute(gloo_hang({3: -15}, own_file=own_file, rows=8, own=True))
     assert named(verdict) == ([3] if proven else [])
+
+
+def unread(*, read: bool, code: int | None = None) -> Evidence:
+    """Of 64 ranks eight say nothing; all others wait, each in a file of its own."""
+    name = "elastic/x/attempt_0/{}/stderr.log"
+    silent = range(8, 16)
+    waits = [replace(gloo_timeout(rank), file=name.format(rank)) for rank in range(WORLD) if rank not in silent]
+    files = {rank: (name.format(rank),) for rank in range(WORLD) if rank not in silent or (read and rank == 9)}
+    exits = {} if code is None else dict.fromkeys(silent, code)
+    rows = [replace(row, files=files.get(row.rank, ())) for row in table(WORLD, exits=exits)]
+    return evidence(waits, rows, world=WORLD)
+
+
+@pytest.mark.parametrize(
+    ("read", "code", "failure_class"),
+    [
+        (False, None, "collective-hang-unattributed"),  # their node's record is lost
+        (True, None, "collective-missing-rank"),
+        (False, 1, "collective-hang-unattributed"),  # srun tells how they ended, which is how the others ended too
+        (False, 0, "collective-missing-rank"),
+    ],
+)
+def test_ranks_of_which_nothing_was_read_are_not_missing(read: bool, code: int | None, failure_class: str) -> None:
+    verdict = attribute(unread(read=read, code=code))
+    assert (verdict.failure_class, named(verdict)) == (failure_class, [])
+
+
+@pytest.mark.parametrize(
+    ("state", "failure_class"), [("CANCELLED", "preempt-cancel"), ("COMPLETED", "benign"), ("FAILED", "gpu-hw-lost")]
+)
+def test_a_kernel_line_that_a_job_prints_explains_nothing_that_is_explained(state: str, failure_class: str) -> None:
+    text = "9: NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."
+    printed = fact("kernel.xid", text, "cause", hint="gpu-hw-lost", rank=9, time=HANG, data={"xid": 79})
+    ended = fact("slurm.cancelled", "CANCELLED AT", hint="preempt-cancel", time=HANG + 60)
+    facts = [printed, ended] if state == "CANCELLED" else [printed]
+    run = evidence(facts, table(16), world=16, job=job(state=state, steps=()))
+    verdict = attribute(run)
+    assert (verdict.failure_class, named(verdict)) == (failure_class, [])
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,8 @@ class Stored:
 
 
 def wait_settled(cluster: Cluster, timeout_s: float, *, waiting: Sequence[str] = ("queued",)) -> bool:
-    """Until each run of accounting is final in the store and no comment is in one of the ``waiting`` states."""
+    """Until each run of accounting is final in the store, each report published, and no comment is in one of the
+    ``waiting`` states. What could not be published when it was made is tried again once a minute (docs/daemon.md)."""
     return wait_until(lambda: _settled(cluster, waiting), timeout_s, every=1.0)
 
 
@@ -141,7 +142,8 @@ def _settled(cluster: Cluster, waiting: Sequence[str]) -> bool:
     try:
         stored, expected = Stored(cluster), runs_of_slurm(cluster)
         final = {(row["raw_id"], row["run"]) for row in stored.runs() if row["status"] == "final"}
-        due = [row for row in stored.comments() if row["state"] in waiting]
+        due: list[Any] = [row for row in stored.comments() if row["state"] in waiting]
+        due += [key for key, report in stored.newest_reports().items() if _published(cluster, report) != report]
     except sqlite3.Error:
         return False
     left = list((cluster.shared / "new").iterdir())
@@ -247,13 +249,21 @@ def _check_folders(found: Findings, cluster: Cluster) -> None:
 
 
 def _check_published(found: Findings, cluster: Cluster, keys: Mapping[Run, int], stored: Stored) -> None:
-    folder = cluster.shared / "reports"
     reports, same = stored.newest_reports(), 0
     for run, number in keys.items():
-        path = folder / f"{run.id}.run{number}.json"
-        equal = path.exists() and json.loads(path.read_text()) == reports.get((run.raw_id, number))
-        found.need(equal, f"job {run.id} run {number}: published is {'another' if path.exists() else 'no'} report")
+        report = reports.get((run.raw_id, number))
+        published = _published(cluster, report)
+        equal = report is not None and published == report
+        found.need(equal, f"job {run.id} run {number}: published is {'no' if published is None else 'another'} report")
         same += equal
-    parts = [path.name for path in folder.iterdir() if path.name.startswith(".")]
+    parts = [path.name for path in (cluster.shared / "reports").iterdir() if path.name.startswith(".")]
     found.need(not parts, f"half-written reports: {parts[:5]}")
     found.counts["reports published"] = same
+
+
+def _published(cluster: Cluster, report: Any) -> Any:
+    """The copy of this report's run in the shared folder; None where there is none."""
+    if report is None:
+        return None
+    path = cluster.shared / "reports" / f"{report['job']['id']}.run{report['job']['run']}.json"
+    return json.loads(path.read_text()) if path.exists() else None

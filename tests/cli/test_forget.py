@@ -12,6 +12,7 @@ import pytest
 
 from nccl_slurm.cli.daemon import alone
 from nccl_slurm.cli.main import main as nccl_slurm
+from nccl_slurm.daemon.outcomes import outcomes
 from nccl_slurm.daemon.publish import publish
 from nccl_slurm.history.rows import RunRow
 from nccl_slurm.history.store import Store
@@ -34,6 +35,7 @@ def site(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NCCL_SLURM_CONFIG", str(tmp_path / "site.toml"))
     monkeypatch.delenv("NCCL_SLURM_TRACEBACK", raising=False)
     with Store.open(url) as store:
+        store.name_machines(["n1", "n2"], 1.0)
         for raw_id, user in ((1, "mallory"), (2, "mallory"), (3, "alice"), (12, "bob")):
             keep(store, run_of(raw_id, user), tmp_path / "reports")
     return tmp_path
@@ -51,6 +53,7 @@ def keep(store: Store, run: RunRow, reports: Path) -> None:
     """All that a daemon keeps of a run; a word in each that would be found in the file."""
     key, word = (run.cluster, run.raw_id, run.run), f"{SECRET} {run.user}"
     store.upsert_run(replace(run, name=word))
+    store.set_outcomes(outcomes(run, {"verdict": {"class": "unknown", "culprits": []}}), run.start)
     store.add_record(*key, record(job_id=run.raw_id), received=1.0, quiet=True)
     store.save_paths(*key, "machines", {})
     store.save_output(*key, {"facts": [word]})
@@ -76,6 +79,8 @@ def kept(site: Path, url: str, numbers: Sequence[int]) -> None:
         assert sorted(run.raw_id for run in store.list_runs()) == list(numbers)
         for number in (1, 2, 3, 12):
             assert rows(store, number) == (FULL if number in numbers else dict.fromkeys(FULL, 0)), number
+        for machine in store.machines():
+            assert sorted(int(event.data["job"]) for event in machine.events) == list(numbers)
         assert sorted(int(note.text.partition(".")[0]) for note in store.notes()) == list(numbers)
     names = {f"{number}{end}" for number in numbers for end in (".json", ".run1.json")}
     assert set(os.listdir(site / "reports")) == names

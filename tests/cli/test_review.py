@@ -108,10 +108,20 @@ def test_accept_prints_the_command_and_runs_nothing(site: Path, capsys: pytest.C
     assert "nothing was changed in Slurm" in out
     status, out, _ = run(capsys, "review", "1")
     assert "decided   accepted by" in out and "as agreed" in out
+    assert "outcome   accepted; this machine has no history here" in out
     status, out, err = run(capsys, "review", "n1", "--decline")
     assert (status, out) == (1, "") and "recommendation 1 is accepted" in err
     status, out, _ = run(capsys, "review", "--log")
     assert [line.split(": ", 1)[1][:14] for line in out.splitlines()] == ["#1 n1 accepted", "#1 n1 opened: "]
+
+
+def test_a_decision_is_a_part_of_the_machines_past(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store.open(f"sqlite:///{site}/store.db") as store:
+        store.name_machines(["n1"], 1.0)
+    assert run(capsys, "review", "n1", "--decline", "--note", "known")[0] == 0
+    with Store.open(f"sqlite:///{site}/store.db", read_only=True) as store:
+        (event,) = store.machine("n1").of_kind("action")
+    assert (event.name, event.data["action"], event.data["note"]) == ("declined", "reboot", "known")
 
 
 def test_show_has_the_evidence_line_by_line(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,3 +179,19 @@ def test_deciding_is_for_those_who_may_write_the_store(site: Path, capsys: pytes
         right = shown[0] == 0 and "reboot" in shown[1] and told[0] == 3 and "not writable for this user" in told[2]
         os._exit(0 if right else 99)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("words", [("review",), ("review", "--json")])
+def test_one_look_at_the_store_for_all_rows(
+    site: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    with Store.open(f"sqlite:///{site}/store.db") as store:
+        add(store, row(identity="m2", node="n2", expires=4e9))
+    opened, really = [], Store.open
+
+    def counted(url: str, **more: Any) -> Store:
+        opened.append(url)
+        return really(url, **more)
+
+    monkeypatch.setattr(Store, "open", counted)
+    assert run(capsys, *words)[0] == 0 and len(opened) == 1

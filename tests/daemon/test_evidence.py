@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -212,3 +213,16 @@ def test_a_node_that_had_one_step_alone_speaks_for_that_one() -> None:
     assert worlds == [("0", 4), ("1", 4)] and two.world_size is None
     once = put_together({"ip-10-0-0-1": told("0", "batch"), "ip-10-0-0-2": told("0", node="n2")})
     assert [gap.source for gap in once.gaps] == ["rank numbers"]
+
+
+def test_a_fact_is_the_same_as_if_it_were_made_key_by_key() -> None:
+    whole = fact(rank=3, data={"seq": 41, "recent": ["1 gloo:all_reduce [[64]]"]})
+    assert Fact.from_json(whole.to_json()) == whole
+    assert Fact.from_json(whole.to_json(), host="n7", id="f1") == replace(whole, host="n7", id="f1")
+    few = {key: value for key, value in whole.to_json().items() if key not in ("data", "line", "id")}
+    assert Fact.from_json(few) == replace(whole, data={}, line=None, id="")
+    assert Fact.from_json({**whole.to_json(), "hint": "a-newer-class"}).hint is None
+    with pytest.raises(TypeError):
+        Fact.from_json({**whole.to_json(), "of_a_newer_version": 1})
+    with pytest.raises(AttributeError):
+        Fact.from_json(whole.to_json()).rank = 4  # type: ignore[misc]

@@ -8,6 +8,7 @@ import pytest
 
 from nccl_slurm.model import Fact
 from nccl_slurm.review import decision
+from nccl_slurm.review.outcome import outcome
 from tests.daemon.test_loop import Lab, end_badly
 from tests.daemon.test_loop import lab as lab
 
@@ -23,10 +24,11 @@ LOST = Fact(
 )
 
 
-def lost_gpu(lab: Lab, at: float) -> dict[str, object]:
+def lost_gpu(lab: Lab, at: float, **boot: object) -> dict[str, object]:
     from tests.collect.test_shared import record
 
-    machine = {**record()["machine"], "identity": "i-1", "role": {"slurmctld_running": False, "node_type": None}}
+    role = {"slurmctld_running": False, "node_type": None}
+    machine = {**record()["machine"], "identity": "i-1", "role": role, **boot}
     return {"machine": machine, "kernel_events": [{**LOST.to_json(), "time": at, "uncertainty_s": 0.0}]}
 
 
@@ -43,6 +45,56 @@ def test_one_open_recommendation_for_two_jobs(lab: Lab) -> None:
     assert [line.what for line in lab.store.audit_log()] == ["seen again", "opened"]
     (kept,) = lab.store.active_recommendations()
     assert kept.raw_id == job and kept.commands[-1].startswith("scontrol reboot ASAP")
+
+
+def fails_on_n1(lab: Lab, **boot: object) -> int:
+    """A job whose node loses a GPU; ``boot``: boot id and time as the node's record has them."""
+    job = end_badly(lab, "n1")
+    lab.record(job, "n1", written=lab.clock.now(), **lost_gpu(lab, lab.clock.now() - 1, **boot))
+    lab.run(5)
+    return job
+
+
+def test_the_ladder_goes_on_where_a_reboot_did_not_help(lab: Lab) -> None:
+    """Reboot, the same fault on the same GPU after it, replace: with the words that it destroys volumes."""
+    first = lab.clock.now() - 86400
+    fails_on_n1(lab, boot_id="a", boot_time=first)
+    (asked,) = lab.store.active_recommendations()
+    who = decision.Person("alice", 7001, None, "ctl")
+    accepted = decision.accept(asked, who, "", lab.clock.now())
+    assert lab.store.save_recommendations([(accepted, decision.line(accepted, who, 1.0))], was=[asked])
+    lab.clock.sleep(3600.0)
+    again = fails_on_n1(lab, boot_id="b", boot_time=lab.clock.now() - 1800)
+    assert states(lab) == [("i-1", "replace", "open"), ("i-1", "reboot", "done")]
+    (now,) = lab.store.active_recommendations()
+    assert (now.step, now.raw_id) == (2, again) and "destroys root and secondary volumes" in now.why
+    assert "replace n1" in lab.comment(again)
+    came = outcome(accepted, lab.store.machine_of("i-1"))
+    assert came is not None and came.carried_out is not None and came.came_back is not None
+
+
+def test_another_machine_under_the_name_starts_anew(lab: Lab) -> None:
+    fails_on_n1(lab, boot_id="a", boot_time=lab.clock.now() - 86400)
+    lab.clock.sleep(3600.0)
+    job = end_badly(lab, "n1")
+    fields = lost_gpu(lab, lab.clock.now() - 1, identity="i-2", boot_id="b", boot_time=lab.clock.now() - 1800)
+    lab.record(job, "n1", written=lab.clock.now(), **fields)
+    lab.run(5)
+    newest = lab.store.recommendations_on("n1")[0]
+    assert (newest.identity, newest.action, newest.step) == ("i-2", "reboot", 1)
+
+
+def test_the_controller_is_never_to_be_rebooted_or_replaced(lab: Lab) -> None:
+    for boot in "abc":
+        job = end_badly(lab, "n1")
+        fields = lost_gpu(lab, lab.clock.now() - 1, boot_id=boot, boot_time=lab.clock.now() - 1800)
+        fields["machine"]["role"]["slurmctld_running"] = True  # type: ignore[index]
+        lab.record(job, "n1", written=lab.clock.now(), **fields)
+        lab.run(5)
+        assert "investigate n1" in lab.comment(job)
+        lab.clock.sleep(3600.0)
+    assert {action for _, action, _ in states(lab)} == {"investigate"}
+    assert "fail-over" in lab.store.recommendations_on("n1")[0].why
 
 
 def test_judged_again_it_is_not_asked_again_once_declined(lab: Lab) -> None:

@@ -109,6 +109,8 @@ def site_rows() -> Iterator[bytes]:
 
     yield SITE.encode()
     yield (Path(DATA) / "patterns.toml").read_text().partition("[[row]]")[2].partition("[[row]]")[0].encode()
+    for name in ("faults.toml", "nvlink.toml"):
+        yield (Path(DATA) / name).read_text().encode()[:6000].rpartition(b"\n\n")[0]
     yield b'[[xid]]\ncode = 79\nmnemonic = "X"\nclass = "gpu-hw-lost"\nrole = "cause"\naction = "reboot"\n'
 
 

@@ -21,6 +21,9 @@ from nccl_slurm.capture import conf, gpu, kernel, spool, worker
 from nccl_slurm.collect.shared import validate_record
 from nccl_slurm.daemon import batch_script, output
 from nccl_slurm.daemon.diagnose import Parts, diagnose
+from nccl_slurm.daemon.faults import kernel_faults
+from nccl_slurm.daemon.identity import sighting_of
+from nccl_slurm.daemon.readings import compared, readings_of
 from nccl_slurm.errors import ConfigError, InputError, RecordError, SlurmError
 from nccl_slurm.history.rows import RecordRow
 from nccl_slurm.model import Fact, Job, Parsed
@@ -29,6 +32,10 @@ from nccl_slurm.parse.folder import Source, read_sources
 from nccl_slurm.parse.kernel import kernel_facts
 from nccl_slurm.parse.scan import LINE_LIMIT
 from nccl_slurm.parse.search import Program, fastest, grep
+from nccl_slurm.recommend import policy
+from nccl_slurm.recommend.guard import Case
+from nccl_slurm.recommend.ladder import advise
+from nccl_slurm.recommend.record import faults, pretended
 from nccl_slurm.report import load
 from nccl_slurm.report.text import render
 from nccl_slurm.scheduler import jobtext, text
@@ -90,7 +97,15 @@ def record(data: bytes) -> None:
     found = validate_record(data)
     row = RecordRow("c", 42, 1, found["node"], 1.0, "", False, found)
     job = Job("42", 42, "c", nodes=(found["node"],), state="FAILED", exit="1:0", start=1.0, end=9e8)
-    made = diagnose(Parts(job, [row], [], Parsed(), ["ctl"]), "final")
+    kernel_faults(found)
+    known: dict[str, object] = {}
+    for reading in readings_of(found, 8):
+        _, known = compared(known, reading)
+    sighting_of(found)
+    rules = policy.default()
+    past = pretended(found, "compute", faults(found, rules), 2)
+    made = diagnose(Parts(job, [row], [], Parsed(), ["ctl"], machines={past.node: past}, now=9e8), "final")
+    advise(Case(past.node, rules, machines={past.node: past}), faults(found, rules))
     _shown(json.dumps(made.report, allow_nan=False).encode())
 
 
@@ -131,7 +146,10 @@ def compiled_rows(data: bytes) -> None:
 
 
 def site_rows(data: bytes) -> None:
-    patterns.compile_rows(data.decode("utf-8", "replace"))
+    """A file of rules.d: line patterns and Xids, then the whole decision table."""
+    told = data.decode("utf-8", "replace")
+    patterns.compile_rows(told)
+    policy.load([told])
 
 
 def slurm_tables(data: bytes) -> None:

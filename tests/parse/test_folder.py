@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+from dataclasses import FrozenInstanceError, fields, replace
 from pathlib import Path
 
 import pytest
 
+from nccl_slurm.model import Fact
 from nccl_slurm.parse.folder import read_sources, walk
 from nccl_slurm.parse.patterns import Rows
 from nccl_slurm.parse.repeat import Kept
@@ -513,3 +516,13 @@ def test_a_file_exchanged_for_a_pipe_is_not_waited_for(tmp_path: Path, rows: Row
     os.mkfifo(tmp_path / "a.log")
     parsed = read_sources(sources, rows)
     assert not parsed.facts and "no regular file" in parsed.gaps[0].why
+
+
+def test_facts_are_made_by_hand_of_all_their_fields() -> None:
+    names = [one.name for one in fields(Fact)]
+    assert list(inspect.signature(Fact).parameters) == names
+    fact = Fact("a.b", "x", "nccl", "cause", "job")
+    assert list(vars(fact)) == names and replace(fact) == fact and Fact(**fact.to_json()) == fact
+    assert [getattr(fact, name) for name in names[5:-2]] == [None] * 8 and fact.data == {} and fact.id == ""
+    with pytest.raises(FrozenInstanceError):
+        fact.kind = "other"  # type: ignore[misc]

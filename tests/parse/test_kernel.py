@@ -26,7 +26,7 @@ XID = "NVRM: Xid (PCI:0000:a1:00): "
         (
             XID + "45, pid=7, name=py, Ch 1 caused by previous Xid 149",
             "consequence",
-            "gpu-app-fault",
+            "nvlink-fabric",
             {"previous_xid": 149},
         ),
         (XID + "63, pid=7, name=py, Row Remapper: x", "context", "gpu-hw-ecc", {}),

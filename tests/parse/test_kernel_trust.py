@@ -65,6 +65,7 @@ def test_rows_of_the_kernel_match_from_the_start_alone(row: Row) -> None:
         "[ 1843.308145] ",
         "<4>[ 1843.308145][  T123] ",
         "[Sat Feb 14 05:03:41 2026] ",
+        "[Fri Feb 6 05:03:41 2026] ",
         "kernel: ",
         "srun: ",
     ],

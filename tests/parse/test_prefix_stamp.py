@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nccl_slurm.parse import stamp
+from nccl_slurm.parse import prefix, stamp
 from nccl_slurm.parse.prefix import Prefix, strip
 from tests.parse.conftest import NOW
 
@@ -46,6 +49,26 @@ def test_labels(line: str, expected: dict[str, object]) -> None:
 def test_streams_of_one_file_have_their_own_label() -> None:
     assert strip("0: x").label != strip("1: x").label
     assert strip("[rank1]: x").label == strip("[rank1]: y").label
+
+
+PARTS = st.sampled_from(
+    [
+        *("n1:8:9 [2] NCCL INFO x", "n1:8:9 [-1] NCCL WARN ", "n1:8:9 ", "2024-01-01T10:12:13 [0] NCCL INFO "),
+        *("a1.b:7:99999999999 ", "x:12345678:9 [0] NCCL INFO ", "kern:4:5 ", " NCCL INFO ", "kernel: ", "3: ", "n1: "),
+        *("[rank3]: ", " [repeated 15x across cluster]", "[1,5]<stderr>:", "(W[rank=31] pid=7) ", '{"log": "'),
+        *("\r", "\n", "\x1b[0m", "é"),
+    ]
+)
+
+
+@given(st.lists(PARTS, max_size=5).map("".join))
+def test_plain_lines_are_read_as_all_others(line: str) -> None:
+    strip.cache_clear()
+    quick = strip(line)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prefix, "_PLAIN", re.compile(r"(?!)"))
+        strip.cache_clear()
+        assert strip(line) == quick
 
 
 def test_host_and_pid_are_read_from_nccl_lines_alone() -> None:

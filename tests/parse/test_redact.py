@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nccl_slurm.parse import redact
 from nccl_slurm.parse.patterns import load_rows
 from nccl_slurm.parse.redact import HIDDEN, redacted
 from tests.parse.conftest import Read, one
@@ -333,6 +334,15 @@ def test_no_text_takes_more_than_linear_time(piece: str) -> None:
         return time.process_time() - began
 
     assert cost(1 << 18) < max(0.5, 40 * min(cost(1 << 14) for _ in range(3)))
+
+
+@given(st.lists(st.sampled_from(["to", "ken", "=", "1", "a9", "//0", " ", "hf", "_", "x" * 20, "K"]), max_size=9))
+def test_what_was_clean_without_its_digits_hides_no_secret(parts: list[str]) -> None:
+    text = "".join(parts)
+    redact._CLEAN.clear()
+    first = redacted(text)
+    redacted(text.translate(str.maketrans("", "", "0123456789")))
+    assert redacted(text) == first
 
 
 def test_facts_and_last_lines_are_redacted_where_logs_are_read(read: Read) -> None:

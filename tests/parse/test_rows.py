@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 
 import pytest
 
@@ -11,6 +12,7 @@ from nccl_slurm.errors import ConfigError
 from nccl_slurm.parse.finding import find
 from nccl_slurm.parse.patterns import Row, Rows, compile_rows, load_rows
 from nccl_slurm.parse.prefix import strip
+from nccl_slurm.parse.xidrow import IMMEDIATE, INVESTIGATORY
 
 ROWS = load_rows().rows
 
@@ -74,6 +76,67 @@ def test_xid_table(rows: Rows, code: int, hint: str, role: str, action: str) -> 
     assert xid.source
 
 
+def test_all_codes_of_the_catalog_are_there_in_its_words(rows: Rows) -> None:
+    assert sorted(rows.xids) == list(range(1, 173))
+    for xid in rows.xids.values():
+        assert xid.nvidia in IMMEDIATE and xid.investigatory in INVESTIGATORY
+        assert xid.applies in (
+            "all",
+            "none",
+            "A100",
+            "A100,H100",
+            "A100,H100,B100",
+            "H100",
+            "H100+",
+            "Blackwell",
+            "GB200",
+        )
+        assert xid.mnemonic and xid.source.startswith("NVIDIA Xid catalog")
+
+
+#: By NVIDIA's page: how many codes have which immediate action.
+BUCKETS = {
+    "(blank)": 11,
+    "CHECK_MECHANICALS": 1,
+    "CHECK_UVM": 1,
+    "CONTACT_SUPPORT": 62,
+    "IGNORE": 21,
+    "RESET_GPU": 14,
+    "RESTART_APP": 48,
+    "RESTART_BM": 1,
+    "RESTART_VM": 1,
+    "UPDATE_SWFW": 1,
+    "WORKFLOW_NVLINK5_ERR": 7,
+    "WORKFLOW_NVLINK_ERR": 1,
+    "WORKFLOW_XID_45": 1,
+    "WORKFLOW_XID_48": 1,
+    "XID_154": 1,
+}
+
+
+def test_immediate_actions_of_the_catalog(rows: Rows) -> None:
+    assert Counter(xid.nvidia for xid in rows.xids.values()) == BUCKETS
+    assert [code for code, xid in rows.xids.items() if xid.nvidia == "RESTART_BM"] == [79]
+    resets = {code for code, xid in rows.xids.items() if xid.nvidia == "RESET_GPU"}
+    assert resets == {46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158}
+
+
+def test_unused_codes_decide_nothing(rows: Rows) -> None:
+    unused = [xid for xid in rows.xids.values() if xid.unused]
+    assert len(unused) == 61
+    assert {(xid.hint, xid.role, xid.action, xid.after) for xid in unused} == {
+        ("unknown", "context", "investigate", ())
+    }
+
+
+def test_a_step_after_a_reboot_is_never_harder_than_the_hardware_allows(rows: Rows) -> None:
+    for xid in rows.xids.values():
+        if xid.hint not in ("gpu-hw-ecc", "gpu-hw-lost", "nvlink-fabric"):
+            assert not xid.after and not xid.final and xid.action not in ("reboot", "replace"), xid.code
+        if xid.action == "reboot":
+            assert xid.after, xid.code
+
+
 def test_no_xid_alone_says_replace_but_the_one_that_needs_hands(rows: Rows) -> None:
     assert [code for code, xid in rows.xids.items() if xid.action == "replace"] == [54]
 
@@ -135,6 +198,8 @@ def test_a_site_adds_and_overrides_rows(tmp_path: object, patterns_toml: str, ro
         ('versions = "1"|version = "1"', "unknown key 'version'"),
         ('source = "our trainer"|', "source must be a string"),
         ("code = 79|code = 'x'", "code must be a number"),
+        ("code = 79|code = 79\nafter = ['later']", "after must be a list of"),
+        ("code = 79|code = 79\nfinally = true", "unknown key 'finally'"),
         ("[[row]]|[[row", "not TOML"),
         ("[[row]]|row = 3\n[[rows]]", "array of tables"),
     ],
@@ -156,6 +221,12 @@ def test_a_broken_compiled_file_is_an_error_of_one_line(tmp_path: object, text: 
     with pytest.raises(ConfigError) as caught:
         load_rows(path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_row_that_stands_twice_in_one_text_is_an_error(patterns_toml: str) -> None:
+    """The later one would hide the earlier one without a word."""
+    with pytest.raises(ConfigError, match=r"framework\.site-done. stands twice"):
+        compile_rows(patterns_toml, [SITE + SITE.partition("[[xid]]")[0]])
 
 
 def test_a_missing_compiled_file_is_an_error() -> None:

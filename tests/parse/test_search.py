@@ -27,6 +27,7 @@ from nccl_slurm.parse.patterns import Row, Rows, load_rows
 from nccl_slurm.parse.prefix import strip
 from nccl_slurm.parse.scan import LINE_LIMIT
 from nccl_slurm.parse.search import Hit, Program, Search, blocks, fastest, grep
+from nccl_slurm.parse.shapes import Shapes
 from tests.parse import test_forms, test_lines
 from tests.parse.conftest import NOW
 from tests.parse.test_ras import output, rank
@@ -182,6 +183,20 @@ def test_files_that_are_not_asked_for_are_passed_over(tmp_path: Path) -> None:
             file.close()
 
 
+def test_hits_that_are_passed_by_need_not_be_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"".join(b"rror %d\n" % number for number in range(1000)) + b"NCCL WARN \nrror\n" + b"rror\n" * 99)
+    expected = hits(path, NONE, (b"rror", b"NCCL WARN "))
+    assert len(expected) == 1101
+    for program in programs():
+        with path.open("rb") as file, closing(Search([file], [1 << 20], (b"rror", b"NCCL WARN "), program)) as found:
+            told = []
+            for some in found.of(0):
+                told += some
+                found.pass_by(expected[1000][0])
+            assert told == (expected if program == NONE else expected[:1] + expected[1000:])
+
+
 # ---- the same facts
 
 
@@ -268,7 +283,7 @@ def test_a_progress_bar_of_megabytes_is_one_line(tmp_path: Path) -> None:
     text = f"{bar}RuntimeError: CUDA error: invalid device ordinal\r{bar}\nValueError: x\n" + FILLER * 3000
     for program in programs():
         facts = read(tmp_path, text, program).facts
-        assert [(fact.kind, fact.line) for fact in facts] == [("cuda.error", 1), ("python.exception", 2)]
+        assert [(fact.kind, fact.line) for fact in facts] == [("cuda.device-choice", 1), ("python.exception", 2)]
         assert text.encode()[facts[0].offset or 0 :].startswith(b"RuntimeError: CUDA")
 
 
@@ -308,6 +323,18 @@ def test_channels_that_are_alike_are_counted(tmp_path: Path) -> None:
         assert len(seen) == 12 and len(set(seen)) >= 3
         assert parsed.lines_unknown <= 3000
         assert [gap.why.split()[0] for gap in parsed.gaps if gap.source == "nccl.channel"] == ["132"]
+
+
+def test_shapes_are_made_for_large_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Rows] = []
+
+    def shapes_of(rows: Rows) -> Shapes:
+        made.append(rows)
+        return sift.shapes_of(rows)
+
+    monkeypatch.setattr("nccl_slurm.parse.folder.shapes_of", shapes_of)
+    assert read(tmp_path, "ValueError: x\n").facts and not made
+    assert read(tmp_path, FILLER * 3000 + "ValueError: x\n").facts and len(made) == 1
 
 
 def test_kernel_logs_are_read_whole(tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nccl_slurm.parse import shapes as shapes_module
 from nccl_slurm.parse import stamp
 from nccl_slurm.parse.edges import Few
+from nccl_slurm.parse.literals import covers
 from nccl_slurm.parse.logfile import _shown
 from nccl_slurm.parse.patterns import load_rows
 from nccl_slurm.parse.prefix import strip
@@ -39,8 +41,12 @@ def test_no_row_is_missed_by_the_shape_of_a_line(line: str) -> None:
     for text in (line.encode(), b"comm 0x7e20b3e13090 " + line.encode() + b" 0xabc", line.encode()):
         assert anchors_in(text) <= set(shapes.held(text).rows)
     raw = b"x 7\n" + line.encode() + b"\nx 8\n"
-    assert {raw.find(anchor) for anchor in ROWS.ends} - {-1} <= set(shapes.ends(raw, 0))
+    found = {raw.find(anchor) for anchor in ROWS.ends} - {-1}
+    assert covers(line) or found <= set(shapes.ends(raw, 0))
     assert not shapes.ends(raw, len(raw) - 4)
+    far = raw[:-5] + b"\rNCCL WARN " + b"x" * 9000 + raw[-5:]
+    for _ in range(2):  # what stands before a carriage return, or far from the literal, is not read for it
+        assert found <= set(shapes.ends(raw[:-5] + b"\rNCCL WARN x" + raw[-5:], 0)) & set(shapes.ends(far, 0))
 
 
 PIECES = st.sampled_from(
@@ -104,3 +110,35 @@ def test_lines_that_are_alike() -> None:
     assert not thin.leaves_out(other.strip())
     another = b"\nn1:8:9 [2] Ring 05/0 : 0 -> 1 via NET/IB/5\n"
     assert thin.repeats(another, another.index(b"Ring "), len(another) - 1) and thin.left_out == {7: 22, 8: 1}
+
+
+def _left_out(raw: bytes, *, together: bool) -> tuple[list[int], dict[int, int]]:
+    """Starts of the lines that are read, and what is counted."""
+    thin = Thin({b"Channel ": (b" via ", 7), b"Ring ": (b" via ", 8)}, 2)
+    read, at = [], raw.find(b"Channel ")
+    while at >= 0:
+        start, end = raw.rfind(b"\n", 0, at) + 1, raw.find(b"\n", at)
+        end = len(raw) if end < 0 else end
+        below = thin.repeated(raw, at) if together else -1
+        if below < 0 and not thin.leaves_out(raw[start:end]):
+            read.append(start)
+        at = raw.find(b"Channel ", max(end, below))
+    return read, thin.left_out
+
+
+CHANNELS = st.builds(
+    lambda front, number, peer, via, end: f"{front}Channel {number:02d}/0 : 0 -> {peer}{via}{end}",
+    st.sampled_from(["n1:8:9 [2] ", "n1:8:9 [2] ", "n1:8:10 [3] ", "7: ", ""]),
+    st.integers(0, 30),
+    st.sampled_from([1, 1, 2]),
+    st.sampled_from([" via NET/IB/3", " via NET/IB/12", " via P2P", " via ", "", " via P2P Channel 5 via P2P"]),
+    st.sampled_from(["\n", "\n", "\n", "\nother\n", " \n", ""]),
+)
+
+
+@given(st.lists(CHANNELS, max_size=40), st.integers(20, 400))
+def test_lines_that_are_alike_are_the_same_ones_together(lines: list[str], run: int) -> None:
+    raw = b"\n" + "".join(lines).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shapes_module, "_RUN", run)
+        assert _left_out(raw, together=True) == _left_out(raw, together=False)

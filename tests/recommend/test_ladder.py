@@ -25,6 +25,7 @@ def test_reboot_on_the_kernels_word_for_a_compute_node() -> None:
     )
     assert item.commands == (
         "scontrol show node n2",
+        'squeue --nodelist=n2 --states=RUNNING,SUSPENDED,COMPLETING --format="%i %u %D %j"',
         'scontrol reboot ASAP nextstate=RESUME reason="nccl-slurm: gpu-hw-lost, report 42" n2',
     )
     assert item.evidence == ("f1",)
@@ -86,4 +87,4 @@ def test_xids_on_two_nodes_are_two_looks() -> None:
 
 def test_unsafe_job_id_stays_out_of_the_command() -> None:
     run = evidence([xid("n2")], job=job(id='42"; reboot'))
-    assert items(run)[0].commands[1] == 'scontrol reboot ASAP nextstate=RESUME reason="nccl-slurm: gpu-hw-lost" n2'
+    assert items(run)[0].commands[-1] == 'scontrol reboot ASAP nextstate=RESUME reason="nccl-slurm: gpu-hw-lost" n2'

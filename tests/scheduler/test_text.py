@@ -40,6 +40,23 @@ def test_a_node_that_is_well() -> None:
     assert not found.failed
 
 
+@pytest.mark.parametrize(
+    ("printed", "gpus"),
+    [
+        ("gpu:4", 4),
+        ("gpu:h100:8(S:0-1)", 8),
+        ("gpu:a100:4(S:0),gpu:l4:2(S:1),shard:32", 6),
+        ("nic:2", 0),
+        ("(null)", 0),
+        ("gpu:1g.10gb:7(S:0)", None),
+        ("gpu:a100:1,gpu:a100_3g.20gb:2", None),
+    ],
+)
+def test_gpus_that_slurm_has_for_a_node(printed: str, gpus: int | None) -> None:
+    (found,) = text.read_nodes(node().replace("Gres=gpu:4", f"Gres={printed}"))
+    assert found.gpus == gpus
+
+
 def test_a_dead_node_of_26() -> None:
     (found,) = text.read_nodes(NODE_26)
     assert found.state == "DOWN"

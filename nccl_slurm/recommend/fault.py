@@ -1,0 +1,130 @@
+"""One fault of one machine by root's word, from a fact of the run or from an event of the machine's history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nccl_slurm.history.machine import Machine, MachineEvent
+from nccl_slurm.model import Fact
+from nccl_slurm.parse.xid import details, pci_id
+
+__all__ = ["XID", "Fault", "of_event", "of_fact", "of_machine", "same", "same_gpu"]
+
+XID = "kernel.xid"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``name`` is the pattern row or reading (``kernel.xid``, ``gpu.remap-pending``). ``pci``, ``uuid``: the GPU, None
+    where it is not told. ``time``: seconds since 1970 UTC, None where unknown. ``fact``: id in this run's report, empty
+    for one from the history. ``role``: cause, consequence, context.
+    """
+
+    name: str
+    text: str
+    time: float | None = None
+    uncertainty_s: float = 0.0
+    code: int | None = None
+    pci: str | None = None
+    uuid: str | None = None
+    link: int | None = None
+    recovery: int | None = None
+    severity: str | None = None
+    failure_class: str | None = None
+    role: str = "cause"
+    fact: str = ""
+
+    @property
+    def gpu(self) -> str | None:
+        return self.pci or self.uuid
+
+    def before(self, at: float, uncertainty_s: float = 0.0) -> bool:
+        """Certainly before a moment: what clocks may err is taken off. False where this fault has no time."""
+        return self.time is not None and self.time + self.uncertainty_s < at - uncertainty_s
+
+    def after(self, at: float, uncertainty_s: float = 0.0) -> bool:
+        return self.time is not None and self.time - self.uncertainty_s > at + uncertainty_s
+
+
+def of_fact(fact: Fact) -> Fault:
+    """A reading of a snapshot has no time of its own: it was so when it was read, ``read_at``."""
+    read_at = _number(fact.data.get("read_at"))
+    at = fact.time if fact.time is not None else read_at
+    return _fault(fact.kind, fact.text, at, fact.uncertainty_s or 0.0, fact.data, fact.hint, fact.role, fact.id)
+
+
+def of_event(event: MachineEvent) -> Fault:
+    role = str(event.data.get("role", "cause"))
+    return _fault(event.name, event.text, event.time, event.uncertainty_s, event.data, event.failure_class, role, "")
+
+
+def of_machine(machine: Machine | None) -> list[Fault]:
+    """All faults in a machine's history, oldest first."""
+    return [] if machine is None else [of_event(event) for event in machine.of_kind("fault")]
+
+
+def _fault(
+    name: str,
+    text: str,
+    time: float | None,
+    uncertainty_s: float,
+    data: Mapping[str, Any],
+    failure_class: str | None,
+    role: str,
+    fact: str,
+) -> Fault:
+    code = data.get("xid") if name == XID and isinstance(data.get("xid"), int) else None
+    told = dict(data)
+    if code is not None:
+        details(str(data.get("message") or text), told)
+    ids = [str(told[key]) for key in ("gpu", "pci", "bus_id", "uuid") if told.get(key)]
+    return Fault(
+        name=name,
+        text=text,
+        time=time,
+        uncertainty_s=uncertainty_s,
+        code=code,
+        pci=next((bus for bus in map(pci_id, ids) if bus), None),
+        uuid=next((one for one in ids if one.startswith(("GPU-", "MIG-"))), None),
+        link=told["link"] if isinstance(told.get("link"), int) else None,
+        recovery=told["recovery"] if isinstance(told.get("recovery"), int) else None,
+        severity=str(told["severity"]) if told.get("severity") else None,
+        failure_class=failure_class,
+        role=role,
+        fact=fact,
+    )
+
+
+def same_gpu(one: Fault, other: Fault, known: Iterable[Fault] = ()) -> bool:
+    """The uuid decides where both tell it (a board that was changed keeps its place), else the bus id.
+
+    Where one tells the uuid and the other the bus id, ``known`` may hold a fault that tells both. Two faults that tell
+    no GPU are of the machine itself; a GPU is never the same as none.
+    """
+    if one.uuid and other.uuid:
+        return one.uuid == other.uuid
+    if one.pci and other.pci:
+        return one.pci == other.pci
+    if one.gpu is None or other.gpu is None:
+        return one.gpu is None and other.gpu is None
+    pci, uuid = one.pci or other.pci, one.uuid or other.uuid
+    return {fault.uuid for fault in known if fault.pci == pci and fault.uuid} == {uuid}
+
+
+def same(one: Fault, other: Fault, known: Sequence[Fault] = ()) -> bool:
+    """The same fault again: same class on the same GPU, and on the same NVLink where both tell it.
+
+    Without a class only the same reading is the same.
+    """
+    if one.failure_class is None or other.failure_class is None:
+        alike = (one.name, one.code) == (other.name, other.code)
+    else:
+        alike = one.failure_class == other.failure_class
+    linked = one.link is None or other.link is None or one.link == other.link
+    return alike and linked and same_gpu(one, other, known)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

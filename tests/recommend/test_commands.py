@@ -1,0 +1,87 @@
+"""Exact commands, by kind of site."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from nccl_slurm.recommend.commands import batch, commands
+from nccl_slurm.recommend.site import Site, kind_of
+
+ID = "i-0123456789abcdef0"
+LOOK = "scontrol show node n2"
+HIT = 'squeue --nodelist=n2 --states=RUNNING,SUSPENDED,COMPLETING --format="%i %u %D %j"'
+REASON = "nccl-slurm: gpu-hw-lost, report 42"
+HYPERPOD = Site(kind="hyperpod", aws_cluster="ml-1", region="us-west-2")
+API = (
+    "--cluster-name ml-1 --region us-west-2 --node-ids i-0123456789abcdef0  # in place of the line above, not after it"
+)
+
+
+@pytest.mark.parametrize(
+    ("site", "action", "identity", "expected"),
+    [
+        (Site(), "investigate", ID, (LOOK,)),
+        (Site(), "reboot", ID, (LOOK, HIT, f'scontrol reboot ASAP nextstate=RESUME reason="{REASON}" n2')),
+        (Site(), "replace", ID, (LOOK, HIT, f'scontrol update nodename=n2 state=drain reason="{REASON}, replace"')),
+        (
+            HYPERPOD,
+            "reboot",
+            ID,
+            (
+                LOOK,
+                HIT,
+                'sudo scontrol update node=n2 state=fail reason="Action:Reboot"',
+                f"aws sagemaker batch-reboot-cluster-nodes {API}",
+            ),
+        ),
+        (
+            HYPERPOD,
+            "replace",
+            ID,
+            (
+                LOOK,
+                HIT,
+                'sudo scontrol update node=n2 state=fail reason="Action:Replace"',
+                f"aws sagemaker batch-replace-cluster-nodes {API}",
+            ),
+        ),
+        (HYPERPOD, "replace", "n2", (LOOK, HIT, 'sudo scontrol update node=n2 state=fail reason="Action:Replace"')),
+        (HYPERPOD, "replace", None, (LOOK, HIT, 'sudo scontrol update node=n2 state=fail reason="Action:Replace"')),
+        (HYPERPOD, "investigate", ID, (LOOK,)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_commands(site: Site, action: str, identity: str | None, expected: tuple[str, ...]) -> None:
+    found = commands(action, "n2", REASON, site, identity)
+    assert found == expected
+    assert all(shlex.split(line, comments=True) for line in found)
+
+
+def test_a_batch_has_25_ids_at_most_and_each_once() -> None:
+    ids = [f"i-{number:017x}" for number in range(60)]
+    calls = batch("reboot", [*ids, *ids[:5], "n7", "i-xyz", "i-0123456789abcdef0; reboot"], HYPERPOD)
+    assert [len(call.split("--node-ids ")[1].split()) for call in calls] == [25, 25, 10]
+    assert " ".join(call.split("--node-ids ")[1] for call in calls).split() == ids
+
+
+@pytest.mark.parametrize(("cluster", "region"), [("", ""), ("ml; rm -rf /", "us-west-2; x"), ("-x", "uswest")])
+def test_what_is_not_known_or_not_safe_stays_a_word_to_fill_in(cluster: str, region: str) -> None:
+    (call,) = batch("replace", [ID], Site("hyperpod", cluster, region))
+    assert call == (f"aws sagemaker batch-replace-cluster-nodes --cluster-name CLUSTER --region REGION --node-ids {ID}")
+
+
+@pytest.mark.parametrize(
+    ("configured", "types", "kind"),
+    [
+        ("", [None, "compute"], "hyperpod"),
+        ("", [None, None], "slurm"),
+        ("", [], "slurm"),
+        ("slurm", ["compute"], "slurm"),
+        ("hyperpod", [], "hyperpod"),
+    ],
+)
+def test_kind_of_site(configured: str, types: list[str | None], kind: str) -> None:
+    records = [{"machine": {"role": {"node_type": one, "slurmctld_running": False}}} for one in types]
+    assert kind_of(configured, records) == kind
