@@ -121,10 +121,10 @@ def _judge(
     _say("This controller", faults_here)
     _say("Nodes", _by_node(at_fault, slurm))
     _say("Worth a look", _by_node({name: doubts(one, wanted) for name, one in reached.answers.items()}, slurm))
-    _say("Know that", [*wiring.remarks, *daemons.warnings, *_other_controllers(config), *_left_out(options)])
+    plugin = _spank(slurm, config, reached, options.layout) if proven else []
+    _say("Know that", [*wiring.remarks, *daemons.warnings, *_other_controllers(config), *_left_out(options), *plugin])
     whole = slurm.folded(reached.answers) if proven else ""
     told = advice.lines(wiring, config, options.layout) if proven else _not_yet(advice.before(wiring, options.layout))
-    told += _spank(slurm, config, reached, options.layout) if proven else []
     print(
         "\n".join(map(advice.plain, [*([f"Proven on this controller and on {whole}.", ""] if proven else []), *told]))
     )
@@ -141,7 +141,7 @@ def _spank(slurm: Slurm, config: SlurmConfig, reached: Reached, layout: Layout) 
     absent = [node for node, answer in reached.answers.items() if not answer.matches(name)]
     spools = {answer.conf.get("NCCL_SLURM_SPOOL") or SPOOL for answer in reached.answers.values()}
     spool = spools.pop() if len(spools) == 1 else "SPOOL"
-    return spank.advice(config, layout, spool, slurm.folded(absent) if absent else "")
+    return [spank.advice(config, layout, spool, slurm.folded(absent) if absent else "")]
 
 
 def _at_fault(reached: Reached, wanted: Wanted, unasked: Sequence[str]) -> dict[str, list[str]]:

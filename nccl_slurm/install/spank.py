@@ -66,20 +66,16 @@ def _in(folder: str) -> dict[str, bytes]:
     return found
 
 
-def advice(config: SlurmConfig, layout: Layout, spool: str, absent: str) -> list[str]:
+def advice(config: SlurmConfig, layout: Layout, spool: str, absent: str) -> str:
     """The line for plugstack.conf, like those for slurm.conf; ``absent``: the nodes on which the file is not."""
     name = os.path.join(layout.spank, release_name(config))
-    told = os.path.join(os.path.dirname(config.path), "plugstack.conf")
+    where = os.path.join(os.path.dirname(config.path), "plugstack.conf")
     if absent:
-        return ["", f"No SPANK plugin {name} on {absent}: how tasks end is not known there (docs/spank.md)."]
+        return f"no SPANK plugin {name} on {absent}: how tasks end is not known there (docs/spank.md)"
+    if _names(where, name):
+        return f"{where} names the SPANK plugin already"
     line = f"optional {name} spool={spool}"
-    if _names(told, name):
-        return ["", f"{told} names the SPANK plugin already."]
-    return [
-        "",
-        f"If you want how each task ended, and --nccl-capture (docs/spank.md), for {told} on all hosts:",
-        f"    {line}",
-    ]
+    return f"for how each task ended, and --nccl-capture (docs/spank.md), in {where} on all hosts: {line}"
 
 
 def _names(path: str, plugin: str) -> bool:
