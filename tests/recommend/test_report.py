@@ -19,7 +19,7 @@ from nccl_slurm.recommend.site import NodeNow, Running, Site
 from nccl_slurm.report.build import build
 from nccl_slurm.report.line import comment
 from nccl_slurm.report.text import render
-from tests.attribute.scenarios import HANG, SCENARIOS, evidence, job, nodes
+from tests.attribute.scenarios import HANG, SCENARIOS, START, evidence, job, nodes
 from tests.recommend.past import DAY, NOW, after_reboots, boot, fault, line, machine, reading, run_of
 from tests.recommend.past import job as job_event
 
@@ -97,6 +97,16 @@ def test_a_failed_node_whose_history_has_the_fault_of_that_hour() -> None:
     assert items(run, fault(HANG, 31)) == [("n2", "investigate")]
     assert items(run, fault(HANG - DAY, 79)) == [("n2", "investigate")]
     assert items(run, reading(HANG, "kernel.lockup", None)) == [("n2", "investigate")]
+
+
+def test_a_fault_that_a_reboot_ended_before_the_run_is_not_the_runs() -> None:
+    """Slurm lost the node soon after it had come back from one."""
+    run = evidence(job=job("NODE_FAIL"), nodes=nodes(n2={"failed_in_run": True}))
+    assert items(run, fault(START - 40, 79)) == [("n2", "reboot")]
+    assert items(run, fault(START - DAY, 79), boot(START - DAY / 2), fault(START - 40, 79), boot(START - 20)) == [
+        ("n2", "investigate")
+    ]
+    assert items(run, fault(START - 40, 79), boot(START - 20), fault(HANG, 79)) == [("n2", "replace")]
 
 
 def test_two_nodes_with_a_fault_are_two_looks_whatever_their_history() -> None:
