@@ -136,6 +136,13 @@ install_slurm() {
     return 1
 }
 
+# For the SPANK plugin's tests.
+install_headers() {
+    [ -e /usr/include/slurm/spank.h ] && have make && have cc && return 0
+    system_install libslurm-dev make gcc libc6-dev -- slurm-devel make gcc || true
+    [ -e /usr/include/slurm/spank.h ] && have make && have cc
+}
+
 install_shellcheck() {
     have shellcheck || system_install shellcheck -- ShellCheck || leave_out "shellcheck of the shell scripts: not to be had"
 }
@@ -357,6 +364,7 @@ test_all() {
     else
         need_root --test
         install_slurm || leave_out "tests on a real Slurm: its daemons or MariaDB can't be had here"
+        install_headers || leave_out "tests of the SPANK plugin: Slurm's headers or a C compiler can't be had here"
         offer_torch "$with_torch"
     fi
     lint

@@ -82,6 +82,7 @@ def test_the_reference_names_no_option_that_does_not_exist() -> None:
     known = set().union(*(options(command) for command in ALL.values())) | {
         "--version",
         "--comment",
+        "--nccl-capture",  # Slurm's, by our plugin
         "--nproc-per-node",
     }
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", COMMANDS_MD + manual("nccl-slurm.1"))) <= known

@@ -382,7 +382,8 @@ def _by_signal(scene: Scene, rank: int, code: int) -> Death | None:
     facts = _exit_facts(scene, rank)
     why, (first, uncertainty) = f"ended by {signal_name(code)}", _when(facts)
     own, action, weak = code in _OWN_SIGNALS, action_of_signal(code), code == -6 and scene.uses_nccl
-    return Death(rank, "process-signal", why, facts, first, uncertainty, own, late=True, weak=weak, action=action)
+    late = not _is_dated(facts)
+    return Death(rank, "process-signal", why, facts, first, uncertainty, own, late, weak, action)
 
 
 def _may_abort(scene: Scene, rank: int) -> bool:
@@ -412,7 +413,7 @@ def _by_exit(scene: Scene, rank: int, code: int) -> Death:
     nameless = _nameless(scene)
     why = f"exit code {code}, {'and an exception that names no rank' if nameless else 'without a word why'}"
     failure = nameless.hint or "rank-exception" if nameless else "rank-exception"
-    return Death(rank, failure, why, facts, first, uncertainty, code != 1, late=True, weak=True)
+    return Death(rank, failure, why, facts, first, uncertainty, code != 1, not _is_dated(facts), weak=True)
 
 
 def _nameless(scene: Scene) -> Fact | None:
@@ -430,6 +431,11 @@ def _exit_facts(scene: Scene, rank: int) -> list[Fact]:
     own = [fact for fact in scene.said.get(rank, ()) if reading.number(fact.data, "exitcode", "exit") is not None]
     this = [fact for fact in own if reading.number(fact.data, "exitcode", "exit") == scene.exits.get(rank)]
     return this or own or scene.by_task.get(rank, [])
+
+
+def _is_dated(facts: Sequence[Fact]) -> bool:
+    """slurmstepd's word says by its uncertainty how much earlier the death may have been."""
+    return bool(facts) and facts[0].kind == reading.TASK_ENDED and facts[0].time is not None
 
 
 def _when(facts: Iterable[Fact]) -> tuple[float | None, float]:

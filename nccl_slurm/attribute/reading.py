@@ -72,6 +72,8 @@ LAUNCH_ON_NODE = frozenset({"slurm.launch-failed"})
 END_OF_RUN = frozenset({"slurm.cancelled"})
 #: What task_prolog wrote of one task.
 TASK = "slurm.task"
+#: How a task ended, by slurmstepd's own word (SPANK plugin).
+TASK_ENDED = "slurm.task-ended"
 #: How many ranks a step of several had.
 STEP_WORLD = "slurm.step-world"
 #: The C++ runtime's word on a process that went through exit() while threads of its ran: how it left, not why.

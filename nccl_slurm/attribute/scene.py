@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -323,8 +324,8 @@ class Scene:
         exits = {rank.rank: _signed(rank.exit) for rank in self.evidence.ranks if rank.exit is not None}
         exits = {**dict.fromkeys(self.agents.finished, 0), **exits}
         if self.tasks_are_ranks:
-            for task, facts in self.by_task.items():
-                exits.setdefault(task, _signed(self._task_exit(facts[0])))
+            ends = {task: self._task_end(facts) for task, facts in self.by_task.items() if task not in exits}
+            exits.update((task, code) for task, code in ends.items() if code is not None)
         return exits
 
     @property
@@ -335,6 +336,44 @@ class Scene:
     @property
     def tasks_are_ranks(self) -> bool:
         return self.tasks.are_ranks
+
+    def _task_end(self, facts: Sequence[Fact]) -> int | None:
+        """srun's line of a SIGKILL tells whether the step was being ended. slurmstepd's word does not, so by time: -15
+        where another task of the step had failed before, None where that may be."""
+        code = _signed(self._task_exit(facts[0]))
+        if facts[0].kind != reading.TASK_ENDED or code != -9:
+            return code
+        if len(facts) > 1:
+            return -15 if any(_signed(self._task_exit(fact)) == -15 for fact in facts[1:]) else code
+        own = self.moment(facts[0])
+        firsts = self._first_ends
+        if own is None or firsts is None:
+            return None
+        nearest = [firsts[own.host], *heapq.nsmallest(2, firsts.values(), key=self._earliest)]
+        if any(self.clocks.earlier(first, own, STAMP_S) for first in nearest):
+            return -15
+        return None if any(self._may_follow(own, first) for first in nearest) else code
+
+    def _earliest(self, moment: Moment) -> float:
+        return self.clocks.corrected(moment) - self.clocks.error(moment.host)
+
+    def _may_follow(self, own: Moment, first: Moment) -> bool:
+        """By more than the ends of one blow lie apart."""
+        error = 0.0 if own.host == first.host else self.clocks.error(own.host) + self.clocks.error(first.host)
+        return self.clocks.corrected(own) - self.clocks.corrected(first) + error > STAMP_S
+
+    @cached_property
+    def _first_ends(self) -> dict[str | None, Moment] | None:
+        """Node → the first abnormal end that its slurmstepd saw; None where one has no time."""
+        first: dict[str | None, Moment] = {}
+        for fact in self.facts:
+            if fact.kind == reading.TASK_ENDED and fact.data.get("exitcode") != 0:
+                moment = self.moment(fact)
+                if moment is None:
+                    return None
+                if moment.host not in first or moment.time < first[moment.host].time:
+                    first[moment.host] = moment
+        return first
 
     def _task_exit(self, fact: Fact) -> int:
         """srun's words for a task: an exit code, or a signal's name. Killed while the step was ended already: -15."""

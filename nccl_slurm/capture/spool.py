@@ -99,8 +99,11 @@ class Run:
 
     @property
     def capture_off(self) -> bool:
-        """The job asked that its files are not read. Whatever has that name counts: it is looked at, not opened."""
-        return os.path.lexists(os.path.join(self.user, "capture-off"))
+        """The job asked that its files are not read: by ``--nccl-capture=off`` when it was submitted, or by a task.
+        Whatever has that name counts: it is looked at, not opened."""
+        prolog = self.prolog
+        by_option = prolog is not None and prolog.env.get("SPANK_NCCL_SLURM_CAPTURE") == "off"
+        return by_option or os.path.lexists(os.path.join(self.user, "capture-off"))
 
     def drop_links(self) -> None:
         """Those by which users and tasks find the run, as long as they are its own."""

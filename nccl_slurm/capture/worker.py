@@ -26,6 +26,7 @@ from nccl_slurm.capture import (
     ship,
     snapshot,
     spool,
+    taskexits,
     userread,
 )
 from nccl_slurm.capture.conf import Conf
@@ -115,9 +116,10 @@ class _Work:
         user = self._user_files()
         held = self._held(first)
         none: list[Fact] = []
+        no_exits: list[dict[str, Any]] = []
         events = self._guard("kernel log", lambda: self._kernel_events(held), none)
         changes = self._guard("snapshots", lambda: difference.changes(first, last, held.gpus, self.node), none)
-        self.gaps.append(Gap("task exits", "no SPANK plugin reports how each task ended"))
+        exits = self._guard(taskexits.GAP, lambda: taskexits.task_exits(self.run, self.gaps), no_exits)
         shaped = [clean_fact(fact.to_json(), "root") for fact in [*changes, *events]]
         facts = [fact for fact in shaped[: len(changes)] if fact is not None]
         parts = {
@@ -125,7 +127,7 @@ class _Work:
             "clock": clock_part,
             "snapshots": {"before": first, "after": last},
             "kernel_events": [fact for fact in shaped[len(changes) :] if fact is not None][:_MAX_KERNEL_EVENTS],
-            "task_exits": [],
+            "task_exits": exits,
             **{key: user[key] for key in ("ranks", "files", "world_size", "lines_unknown", "bytes_read", "patterns")},
         }
         gaps = clean_gaps([*map(_json, self.gaps), *user["gaps"]])

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from nccl_slurm.daemon.steps import told_apart
+from nccl_slurm.daemon.taskexits import exit_facts
 from nccl_slurm.info.version import GPU_DRIVER
 from nccl_slurm.model import Evidence, Fact, Gap, Job, NodeView, Parsed, Rank, numbered
 
@@ -27,7 +28,8 @@ def assemble(
     facts: list[Fact] = []
     for name, record in records.items():
         facts += _facts_of(name, record, doubled, len(facts) + 1)
-    more = [_on_node(fact, short) for fact in output.facts]
+    exits, unknown = exit_facts(job, records)
+    more = [*exits, *(_on_node(fact, short) for fact in output.facts)]
     more += [fact for name, record in records.items() for fact in _driver(name, record)]
     ranks = [rank for rank in placed if (rank.rank, rank.step) not in doubled]
     ranks += [_rank_on_node(rank, short) for rank in output.ranks]
@@ -39,7 +41,7 @@ def assemble(
         nodes=nodes,
         facts=(*facts, *numbered(more, len(facts) + 1)),
         ranks=merge_ranks(agreed),
-        gaps=_once([*gaps, *output.gaps, *told, *_disagreement(sizes), *_doubled_gap(doubled), *conflicts]),
+        gaps=_once([*gaps, *output.gaps, *told, *_disagreement(sizes), *_doubled_gap(doubled), *conflicts, *unknown]),
         world_size=sizes.pop() if len(sizes) == 1 and not doubled else None,
     )
 

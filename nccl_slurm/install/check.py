@@ -7,6 +7,7 @@ Exit status: 0 lines printed or none needed, 1 something is not proven or is ref
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections import Counter
@@ -14,11 +15,12 @@ from dataclasses import dataclass
 from typing import Iterable, Mapping, Sequence
 
 from nccl_slurm.errors import InputError, NcclSlurmError
-from nccl_slurm.install import advice
+from nccl_slurm.install import advice, spank
 from nccl_slurm.install.captureconf import known_keys
 from nccl_slurm.install.daemonconf import checked
 from nccl_slurm.install.facts import ask_slurm, find_slurm
 from nccl_slurm.install.layout import Layout
+from nccl_slurm.install.plan import SPOOL
 from nccl_slurm.install.proof import Wanted, doubts, patterns, unproven
 from nccl_slurm.install.reach import Probe, Reached, Slurm, ask_here, by_srun, by_ssh, srun_commands, ssh_command
 from nccl_slurm.install.site import Answer, merged
@@ -75,7 +77,8 @@ def _check(options: _Options) -> int:
     slurm = Slurm(folder or "", options.slurm_conf)
     nodes, unasked = _nodes(slurm, options)
     joint = [joint_folder(layout, key) for key in ("Prolog", "Epilog")]
-    probe = Probe(layout.capture_conf, layout.hooks, config.user, patterns(layout, config, joint))
+    asked = [*patterns(layout, config, joint), _plugin(layout, config)]
+    probe = Probe(layout.capture_conf, layout.hooks, config.user, asked)
     if options.dry_run:
         return _show_commands(slurm, probe, nodes, options)
     here = ask_here(probe)
@@ -118,13 +121,27 @@ def _judge(
     _say("This controller", faults_here)
     _say("Nodes", _by_node(at_fault, slurm))
     _say("Worth a look", _by_node({name: doubts(one, wanted) for name, one in reached.answers.items()}, slurm))
-    _say("Know that", [*wiring.remarks, *daemons.warnings, *_other_controllers(config), *_left_out(options)])
+    plugin = _spank(slurm, config, reached, options.layout) if proven else []
+    _say("Know that", [*wiring.remarks, *daemons.warnings, *_other_controllers(config), *_left_out(options), *plugin])
     whole = slurm.folded(reached.answers) if proven else ""
     told = advice.lines(wiring, config, options.layout) if proven else _not_yet(advice.before(wiring, options.layout))
     print(
         "\n".join(map(advice.plain, [*([f"Proven on this controller and on {whole}.", ""] if proven else []), *told]))
     )
     return 0 if proven else 1
+
+
+def _plugin(layout: Layout, config: SlurmConfig) -> str:
+    return os.path.join(layout.spank, spank.release_name(config))
+
+
+def _spank(slurm: Slurm, config: SlurmConfig, reached: Reached, layout: Layout) -> list[str]:
+    """It is optional: a node without it is no fault."""
+    name = _plugin(layout, config)
+    absent = [node for node, answer in reached.answers.items() if not answer.matches(name)]
+    spools = {answer.conf.get("NCCL_SLURM_SPOOL") or SPOOL for answer in reached.answers.values()}
+    spool = spools.pop() if len(spools) == 1 else "SPOOL"
+    return [spank.advice(config, layout, spool, slurm.folded(absent) if absent else "")]
 
 
 def _at_fault(reached: Reached, wanted: Wanted, unasked: Sequence[str]) -> dict[str, list[str]]:

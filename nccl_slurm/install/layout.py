@@ -75,6 +75,11 @@ class Layout:
     def node_program(self) -> str:
         return os.path.join(self.hooks, "nccl-slurm-node")
 
+    @property
+    def spank(self) -> str:
+        """Folder of the SPANK plugins, one a release of Slurm."""
+        return os.path.join(self.hooks, "spank")
+
     # Configuration
 
     @property

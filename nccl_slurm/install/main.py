@@ -14,7 +14,7 @@ if __package__ in (None, ""):  # -I leaves the script's own place out of the sea
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from nccl_slurm.errors import InputError, InstallError
-from nccl_slurm.install import apply, facts, patterns, places, plan, room, source
+from nccl_slurm.install import apply, facts, patterns, places, plan, room, source, spank
 from nccl_slurm.install.apply import Applied
 from nccl_slurm.install.entry import Entry
 from nccl_slurm.install.facts import Facts
@@ -90,7 +90,7 @@ def _perform(options: Options, applied: Applied) -> list[str]:
 def _node(options: Options, known: Facts, applied: Applied) -> list[str]:
     shared = plan.places(options, known).shared
     rows = patterns.for_node(options, known, shared)
-    wanted = plan.node(options, known, _source(), rows)
+    wanted = plan.node(options, known, _source(applied), rows)
     _install("node", options, known, wanted, {}, applied)
     _start("node", options, applied)
     if not shared:
@@ -106,7 +106,7 @@ def _node(options: Options, known: Facts, applied: Applied) -> list[str]:
 
 def _controller(options: Options, known: Facts, applied: Applied) -> None:
     layout = options.layout
-    wanted = plan.controller(options, known, _source())
+    wanted = plan.controller(options, known, _source(applied))
     venv = Venv(layout, known.python, options.wheels, options.mariadb)
     rows = _places_of_rows(options, known, wanted)
     _install("controller", options, known, wanted, {layout.venv: "tree", **dict.fromkeys(rows, "file")}, applied)
@@ -138,6 +138,7 @@ def _install(role: str, options: Options, known: Facts, wanted: Plan, extra: dic
     before = apply.record(role, wanted.entries, extra, layout, applied)
     apply.apply_entries(wanted.entries, layout, applied)
     stay = {*extra, *(entry.path for entry in wanted.entries), f"{wanted.at.shared}/{patterns.SHARED_NAME}"}
+    stay.update(path for path in before if spank.is_plugin(path, layout))
     apply.drop_stale(role, before, stay, layout, applied)  # rows in SHARED stay: nodes read them
 
 
@@ -175,9 +176,12 @@ def _start_by_hand(options: Options, applied: Applied) -> None:
         applied.say(f"the daemon (pid {pids}) still runs what was here before: kill it (SIGTERM) and start it anew")
 
 
-def _source() -> plan.Source:
+def _source(applied: Applied) -> plan.Source:
     etc = {name: source.read(f"etc/{name}") for name in _ETC}
-    return plan.Source(source.package_files(), source.hook_files(), etc)
+    plugins, why = spank.plugins()
+    if why:
+        applied.say(f"no SPANK plugin is built: {why} (it is optional: docs/spank.md)")
+    return plan.Source(source.package_files(), source.hook_files(), etc, plugins)
 
 
 def _summarize(options: Options, applied: Applied) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Iterable, Mapping
 
 from nccl_slurm.install import settings, units
@@ -40,11 +40,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Source:
-    """Texts of the checkout by their relative path."""
+    """Texts of the checkout by their relative path. ``spank``: built plugins by their name."""
 
     package: Mapping[str, bytes]
     hooks: Mapping[str, bytes]
     etc: Mapping[str, bytes]
+    spank: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def node(options: Options, facts: Facts, source: Source, patterns: bytes | None) -> Plan:
@@ -57,6 +58,7 @@ def node(options: Options, facts: Facts, source: Source, patterns: bytes | None)
         *_capture_conf(layout, source, facts, values),
         *_folder(at.spool, 0o711, "data"),
         *_hooks(layout, source),
+        *_spank(layout, source),
         *(_unit(layout, name, units.node_unit(_text(source, f"systemd/{name}"), layout)) for name in _NODE_UNITS),
         _file(f"{layout.tmpfiles}/nccl-slurm-node.conf", units.temporary_files("node", at.spool, at.events, "")),
         Entry(layout.node_command, "link", content=layout.node_program.encode()),
@@ -88,6 +90,7 @@ def controller(options: Options, facts: Facts, source: Source) -> Plan:
         ),
         *_shared(at.shared, owner),
         *_hooks(layout, source),
+        *_spank(layout, source),
         _unit(layout, "nccl-slurm.service", unit),
         _file(
             f"{layout.tmpfiles}/nccl-slurm-controller.conf",
@@ -124,6 +127,10 @@ def _hooks(layout: Layout, source: Source) -> list[Entry]:
         Entry(os.path.join(layout.hooks, name), "file", content=_CONF_LINE.sub(lambda _: line, source.hooks[name]))
         for name in names
     ]
+
+
+def _spank(layout: Layout, source: Source) -> list[Entry]:
+    return [Entry(os.path.join(layout.spank, name), "file", 0o644, content=c) for name, c in source.spank.items()]
 
 
 def _capture_conf(layout: Layout, source: Source, facts: Facts, values: Mapping[str, str]) -> list[Entry]:

@@ -171,6 +171,30 @@ def test_a_run_from_its_prolog_to_its_record(node: Node, python: str) -> None:
 
 
 @pytest.mark.parametrize("python", pythons())
+def test_how_tasks_ended_is_handed_over_where_the_spank_plugin_told_it(node: Node, python: str) -> None:
+    node.python = python
+    run = node.starts()
+    line = "step=0 task=5 local=1 pid=71 status=9 exit=0 signal=9 start=1700000000500000000 end=1700000002000000000\n"
+    (run / "root" / "task_exits").write_text(line + line[:30])
+    node.ends(run)
+    assert node.work("finish", run) == ""
+    record = node.record(run)
+    assert record["task_exits"] == [
+        {"rank": 5, "exit": -9, "pid": 71, "time": START + 2.0, "start": START + 0.5, "step": "0"}
+    ]
+    assert gaps(record)["task exits"] == "1 lines are cut or malformed"
+
+
+def test_an_option_of_the_job_switches_capture_off(node: Node) -> None:
+    run = node.starts(SPANK_NCCL_SLURM_CAPTURE="off")
+    node.writes(run, "nccl.n1.7.log", "n1:7:1 [0] NCCL INFO x\n")
+    node.ends(run)
+    assert node.work("finish", run) == ""
+    record = node.record(run)
+    assert record["files"] == [] and gaps(record)["user files"] == spool.CAPTURE_OFF
+
+
+@pytest.mark.parametrize("python", pythons())
 def test_the_ranks_of_two_steps_are_told_apart(node: Node, python: str) -> None:
     node.python = python
     run = node.starts()

@@ -229,3 +229,48 @@ def test_where_no_file_may_be_written_a_hook_ends_well(
 ) -> None:
     done = site.run(hook, STEP, shell=("prlimit", "--fsize=0", *shell), limit=20.0)
     assert done.returncode == 0
+
+
+INIT = "INIT,BOOTSTRAP,ENV"
+CHOICES = {
+    "warn": ("WARN", None),
+    "info": ("INFO", INIT),
+    "net": ("INFO", f"{INIT},NET"),
+    "coll": ("INFO", f"{INIT},NET,COLL"),
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("name", ["NCCL_SLURM_CAPTURE", "NCCL_SLURM_CAPTURE_OPTION"])
+@pytest.mark.parametrize("where", [STEP, BATCH], ids=["step", "batch"])
+def test_a_choice_sets_what_nccl_logs(site: Site, run: Path, where: Mapping[str, str], name: str, choice: str) -> None:
+    """Who asks for it gets it in a batch script too, and where the site gives no file by itself."""
+    site.configure(NCCL_DEBUG_FILE="off")
+    found = exports(site, {**where, name: choice})
+    assert (found["NCCL_DEBUG"], found.get("NCCL_DEBUG_SUBSYS")) == CHOICES[choice]
+    assert found["NCCL_DEBUG_FILE"] == f"{run}/user/nccl.%h.%p.log"
+    assert str(found["NCCL_SLURM_SET"]).endswith(f",@{choice}")
+
+
+def test_a_variable_of_the_user_counts_before_the_option(site: Site, run: Path) -> None:
+    both = {**STEP, "NCCL_SLURM_CAPTURE_OPTION": "coll", "NCCL_SLURM_CAPTURE": "warn"}
+    assert exports(site, both)["NCCL_DEBUG"] == "WARN"
+    assert exports(site, {**both, "NCCL_SLURM_CAPTURE": "off"}) == {}
+    assert (run / "user" / "capture-off").exists()
+
+
+def test_a_word_that_is_no_choice_changes_nothing(site: Site, run: Path) -> None:
+    assert exports(site, {**STEP, "NCCL_SLURM_CAPTURE": "loud; id"}) == exports(site, STEP)
+
+
+def test_a_choice_never_changes_what_the_user_set(site: Site, run: Path) -> None:
+    found = exports(site, {**STEP, "NCCL_SLURM_CAPTURE_OPTION": "coll", "NCCL_DEBUG": "TRACE"})
+    assert not FILES & set(found)
+
+
+def test_a_steps_own_choice_replaces_that_of_its_batch_script(site: Site, run: Path) -> None:
+    batch = {name: value or "" for name, value in exports(site, {**BATCH, "NCCL_SLURM_CAPTURE_OPTION": "warn"}).items()}
+    found = exports(site, {**STEP, **batch, "NCCL_SLURM_CAPTURE_OPTION": "coll"})
+    assert (found["NCCL_DEBUG"], found["NCCL_DEBUG_SUBSYS"]) == CHOICES["coll"]
+    changed = exports(site, {**STEP, **batch, "NCCL_DEBUG": "TRACE", "NCCL_SLURM_CAPTURE_OPTION": "coll"})
+    assert "NCCL_DEBUG" not in changed
