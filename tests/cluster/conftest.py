@@ -14,7 +14,7 @@ from tests.cluster.harness import Cluster
 
 HERE = Path(__file__).parent
 BASE = Path(os.environ.get("NCCL_SLURM_TEST_SCRATCH", "/var/tmp/nccl-slurm-test"))
-SLOTS = 8
+SLOTS = 16
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
