@@ -130,7 +130,8 @@ def test_a_swap_during_the_read(attacks: Attacks) -> None:
     assert attacks.behind.word not in attacks.said("swap")
     for _ in range(20):
         done = lab.run(reader(lab, attacks.jobs["swap"]), check=False)
-        assert done.stdout.startswith("{") and attacks.behind.word not in done.stdout
+        assert done.stdout.startswith("{"), done.stderr
+        assert attacks.behind.word not in done.stdout
     assert wait_until(lambda: "rounds" in out.read_text(), 300)
     assert int(re.findall(r"rounds (\d+)", out.read_text())[-1]) > 1000
 
@@ -161,7 +162,8 @@ def reader(lab: Cluster, job: str) -> list[str]:
     main = Path(__file__).resolve().parents[2] / "nccl_slurm" / "capture" / "main.py"
     uid = str(USERS["alice"])
     folder = next(lab.spool.glob(f"*/{job}.*")) / "user"
-    return ["python3", "-I", "-S", str(main), "read-user", "--uid", uid, "--gid", uid, "--host", "n1", str(folder)]
+    traced = ["timeout", "-s", "ABRT", "120", "python3", "-X", "faulthandler", "-I", "-S"]  # where it hangs, if it does
+    return [*traced, str(main), "read-user", "--uid", uid, "--gid", uid, "--host", "n1", str(folder)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
