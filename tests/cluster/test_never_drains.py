@@ -171,6 +171,7 @@ def test_no_kill_job_that_loses_a_node(nodes: list[Node]) -> None:
     (cluster.home / "go").touch()
     settle(nodes[0], job)
     cluster.start_slurmd("n4")
+    assert wait_until(lambda: cluster.node_state("n4") == "IDLE", 240, every=0.5), cluster.node("n4")
     assert all_idle(nodes)
 
 
