@@ -100,10 +100,6 @@ def _links(
         yield earlier, between[-1] if between else None
 
 
-def _stands_between(boot: MachineEvent, earlier: Fault, later: Fault) -> bool:
-    return earlier.before(boot.time, boot.uncertainty_s) and later.after(boot.time, boot.uncertainty_s)
-
-
 def unreturned(machine: Machine, since: float) -> MachineEvent | None:
     """The state after ``since`` that says that a reboot was asked for and the node did not come back; None where it is
     back now."""
