@@ -115,20 +115,16 @@ _NEXT_STEP = {
     "python.name-service": "fix-config",
     "python.no-space": "fix-config",
 }
-#: strsignal(3)'s words for signals.
-_SIGNAL_WORDS = {
+#: strsignal(3)'s words for signals, as srun, shells and faulthandler print them.
+SIGNAL_WORDS = {
     "Killed": 9,
     "Segmentation fault": 11,
     "Aborted": 6,
     "Bus error": 7,
     "Illegal instruction": 4,
     "Floating point exception": 8,
-    "SIGKILL": 9,
-    "SIGSEGV": 11,
-    "SIGBUS": 7,
-    "SIGILL": 4,
-    "SIGFPE": 8,
 }
+_SIGNAL_NAMES = {"SIGKILL": 9, "SIGSEGV": 11, "SIGBUS": 7, "SIGILL": 4, "SIGFPE": 8}
 
 
 def kind_of(fact: Fact) -> str:
@@ -161,7 +157,8 @@ def signalled(fact: Fact) -> int | None:
     code = number(fact.data, "exitcode")
     if code is not None:
         return code if code < 0 else None
-    told = number(fact.data, "number", "signal") or _SIGNAL_WORDS.get(str(fact.data.get("signal", "")).strip(" ."))
+    word = str(fact.data.get("signal", "")).strip(" .")
+    told = number(fact.data, "number", "signal") or SIGNAL_WORDS.get(word) or _SIGNAL_NAMES.get(word)
     return -told if told else None
 
 

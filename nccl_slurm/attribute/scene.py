@@ -21,16 +21,8 @@ __all__ = ["Scene"]
 
 #: What most nodes have.
 _GPUS_OF_A_NODE = 8
-#: srun's words (strsignal(3)) for tasks that a signal ended.
-_SIGNALS = {
-    "Killed": -9,
-    "Out Of Memory": -9,
-    "Segmentation fault": -11,
-    "Aborted": -6,
-    "Bus error": -7,
-    "Illegal instruction": -4,
-    "Floating point exception": -8,
-}
+#: srun's words for tasks that a signal ended.
+_SIGNALS = {**reading.SIGNAL_WORDS, "Out Of Memory": 9}
 
 
 class Scene:
@@ -380,7 +372,7 @@ class Scene:
         code = reading.number(fact.data, "exitcode")
         if code is not None:
             return code
-        number = next((number for word, number in _SIGNALS.items() if word in fact.text), -15)
+        number = -next((number for word, number in _SIGNALS.items() if word in fact.text), 15)
         return -15 if number == -9 and self._step_was_ending(fact) else number
 
     def _step_was_ending(self, fact: Fact) -> bool:

@@ -8,6 +8,7 @@ from functools import cached_property
 from signal import Signals
 from typing import Any
 
+from nccl_slurm.attribute import reading
 from nccl_slurm.parse.finding import find
 from nccl_slurm.parse.patterns import Rows
 from nccl_slurm.parse.prefix import strip
@@ -20,15 +21,6 @@ __all__ = ["Material"]
 _EXCEPTIONS = ("python.exception", "elastic.error-file", "framework.nan")
 #: Kinds that say that a rank waited in a collective.
 _WAITS = frozenset({"torch.watchdog-timeout", "gloo.timeout", "flight-recorder.waiting"})
-#: strsignal(3), as srun and faulthandler print it.
-_SIGNALS = {
-    "Killed": 9,
-    "Segmentation fault": 11,
-    "Aborted": 6,
-    "Bus error": 7,
-    "Illegal instruction": 4,
-    "Floating point exception": 8,
-}
 _SIGNAL_MAX = 31
 #: SIGCHLD, SIGCONT, the stopping ones, SIGURG and SIGWINCH end no process (signal(7)).
 _HARMLESS = frozenset({17, 18, 19, 20, 21, 22, 23, 28})
@@ -141,7 +133,7 @@ def _status(data: Mapping[str, Any]) -> int | None:
     if isinstance(number, int) and number > 0:
         return _signed(-number)
     if isinstance(name, str):
-        known = _SIGNALS.get(name) or (Signals[name].value if name in Signals.__members__ else None)
+        known = reading.SIGNAL_WORDS.get(name) or (Signals[name].value if name in Signals.__members__ else None)
         return None if known is None else _signed(-known)
     return None
 
