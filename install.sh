@@ -338,6 +338,21 @@ for reason, count in reasons.most_common():
 END
 }
 
+# tests_pass RESULTS OUTPUT OPTION...: a real cluster beside two others on a busy machine can be late for one test of
+# thousands. Up to three that failed are run once more, alone, and both outcomes are told; a fault fails again.
+tests_pass() {
+    local results=$1 output=$2 failed
+    shift 2
+    shown "$output" "$VENV/bin/python" -m pytest -q --cache-clear --junitxml="$results" "$@" && return 0
+    failed=$(grep -cE '^(FAILED|ERROR) ' "$output") || return 1
+    [ "$failed" -le 3 ] || return 1
+    say "$failed failed: once more, alone"
+    "$VENV/bin/python" -m pytest -q --last-failed --last-failed-no-failures none || return 1
+    grep -E '^(FAILED|ERROR) ' "$output" | cut -d ' ' -f 1-2 | while read -r line; do
+        say "failed beside others, passed alone: ${line#* }"
+    done
+}
+
 run_tests() {
     local results output options=()
     results=$(mktemp)
@@ -350,7 +365,7 @@ run_tests() {
         unset NCCL_SLURM_NODE_PYTHON
         leave_out "node code on Python 3.8: no python3.8 in PATH or ~/.pyenv (vermin has read it)"
     fi
-    check "pytest" shown "$output" "$VENV/bin/python" -m pytest -q --junitxml="$results" ${options[@]+"${options[@]}"}
+    check "pytest" tests_pass "$results" "$output" ${options[@]+"${options[@]}"}
     summarize "$results" "$output" || say "pytest wrote no results"
     rm -f "$results" "$output"
 }

@@ -24,7 +24,9 @@ ALL_FAIL = "#!/bin/sh\nexit 1\n"
 HET = (
     "#!/bin/sh\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N1\nsrun --het-group=0,1 true\nsrun --het-group=1 false\nexit 3\n"
 )
-STEPS = "#!/bin/sh\nsrun -N2 -n2 true\nsrun -N1 -n1 sh -c 'exit 5'\nexit 0\n"
+# slurmctld hears of a step's end from its slurmstepd, which a busy machine can delay beyond the batch script's own end:
+# then accounting keeps no derived exit code
+STEPS = "#!/bin/sh\nsrun -N2 -n2 true\nsrun -N1 -n1 sh -c 'exit 5'\nsleep 2\nexit 0\n"
 SLEEP = "#!/bin/sh\nexec sleep 300\n"
 PATTERN = "o ut|%x_%A_%a_%j_%u_%N_%n_%t_%%_%5j_%s.txt"
 
