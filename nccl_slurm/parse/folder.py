@@ -175,10 +175,11 @@ class _Reading:
     def _log(self, source: Source, file: BinaryIO, first: bytes) -> None:
         """Whole."""
         text = content.recoded(file, first, source.size)
+        ranks = not is_special(content.head(first))
         if text is None:
-            lines = Scan(file, self._rows, first=first, size=source.size)
+            lines = Scan(file, self._rows, first=first, size=source.size, log=ranks)
         else:
-            lines = Scan(cast(BinaryIO, text), self._rows)
+            lines = Scan(cast(BinaryIO, text), self._rows, log=ranks)
         self._lines(source, first, lines)
 
     def _lines(self, source: Source, first: bytes, lines: Lines) -> None:

@@ -54,6 +54,8 @@ _SIGNS = (
     "xox",
     "xapp-",
     "hooks.slack",
+    "webhook",
+    "_pw",
     "hf_",
     "api_org_",
     "wandb_v",
@@ -100,13 +102,19 @@ _VALUE = (
     r"(?:([bu]?\")(?:\\.|[^\"\\\n])+|([bu]?')(?:\\.|[^'\\\n])+"
     r"|([bu]?\\{1,3}\")[^\"\n]+|([bu]?\\{1,3}')[^'\n]+|[^\s\"']"
 )
+#: Keys that are secrets; those of caches and stores are none.
+_KEY = (
+    r"(?:api|access|private|signing|encryption|account|storage|subscription|license|service|client|auth|deploy|webhook"
+    r"|wandb|comet|neptune|mlflow|kaggle|clearml|openai|anthropic|hf|huggingface|azure|aws|github|gitlab|slack)[_.-]?key"
+)
 #: Any value is one after these names; after *token* and *key* alone short ones and words of tokenizers are none.
 _SURE = (
     r"(?:passw(?:or)?d|passphrase|secret)[\w.-]{0,40}|(?:proxy-)?authorization"
-    r"|(?:api|access|private|signing|encryption|account|storage)[_.-]?key(?:[_.-]?id)?"
+    rf"|{_KEY}(?:[_.-]?id)?"
     r"|(?:db|sql|pg|postgres|mongo|redis|amqp|ldap|smtp|mail|ftp|ssh|http|proxy|user|admin|root)[_.-]?(?:pass|pwd)"
     r"|x-(?:amz|goog)-(?:signature|credential)|credentials?(?=\\{0,3}[\"']|[ \t]*=)"
 )
+_NAMED = rf"passw(?:or)?d|passphrase|secret(?:[_.-]key)?|{_KEY}"
 _SCHEMES = "bearer|basic|token|digest"
 #: A word of nothing but base64, as long as lines of a private key's block are, and no number in hexadecimal. Sentences
 #: that quote one end in a full stop.
@@ -147,11 +155,47 @@ _SECRETS = (
     ),
     re.compile(r"((?<![A-Za-z0-9+.-])https?://)[\w.~+=%-]{16,300}(?=@)", re.I),
     re.compile(r"(https://hooks\.slack\.com/(?:services|workflows)/)[\w/]{8,}"),
+    re.compile(r"(https://[\w.-]{0,60}discord(?:app)?\.com/api/webhooks/\d{1,30}/)[\w-]{20,}"),
+    re.compile(rf"(https://[\w-]{{1,60}}\.webhook\.office\.com/){_NOT_YET}[^\s\"'<>]{{20,}}"),
     re.compile(rf"(authorization{_SEPARATOR}\\{{0,3}}[\"']?(?:{_SCHEMES}) ){_NOT_YET}[^\s\"']+", re.I),
     re.compile(rf"(\bbearer ){_NOT_YET}[\w.~+/=-]{{16,}}", re.I),
     re.compile(rf"((?<!\w)(?:set-)?cookie{_SEPARATOR}\\{{0,3}}[\"']?){_NOT_YET}[^\s\"'][^\n\"']*", re.I),
     re.compile(rf"((?:{_SURE}){_SEPARATOR}(?!\\{{0,3}}[\"']?(?:{_SCHEMES}) )){_VALUE}+)", re.I),
-    re.compile(rf"([A-Z0-9]_(?:PASS|PWD){_SEPARATOR}){_VALUE}+)"),
+    re.compile(rf"([A-Z0-9]_(?:PASS|PWD|PW){_SEPARATOR}){_VALUE}+)"),
+    re.compile(
+        rf"((?<!\\)[\"'](?:pass|pwd?|passcode)\\{{0,3}}[\"'][ \t]*(?:=>|[=:])[ \t]*{_NOT_YET}"
+        rf"(?=\\{{0,3}}[\"'])){_VALUE}+)",
+        re.I,
+    ),
+    # lists of arguments and pairs, as Python prints them: '--api-key', 'x'
+    re.compile(
+        rf"([\"'](?:--?)?[\w.-]{{0,40}}?(?:{_NAMED})\\{{0,3}}[\"'],[ \t]?\\{{0,3}}){_NOT_YET}"
+        r"(?:'[^'\n]+'|\"[^\"\n]+\")",
+        re.I,
+    ),
+    re.compile(
+        rf"([\"'](?:--?)?[\w.-]{{0,40}}?token\\{{0,3}}[\"'],[ \t]?\\{{0,3}}[\"']){_NOT_YET}"
+        r"(?=[\w.~+/=-]{0,200}[A-Za-z])(?=[\w.~+/=-]{0,200}\d)[\w.~+/=-]{8,}",
+        re.I,
+    ),
+    re.compile(rf"(<(?:[\w-]{{1,40}}:)?[\w.-]{{0,40}}?(?:{_NAMED})>){_NOT_YET}[^<\n]{{1,300}}(?=</)", re.I),
+    re.compile(rf"(\bname=[\"'][\w.-]{{0,40}}?(?:{_NAMED})[\"'][ \t]{{1,9}}value=){_NOT_YET}{_VALUE}+)", re.I),
+    # in sentences: quoted, or a word with a digit in it
+    re.compile(
+        rf"(\b(?:passw(?:or)?d|passphrase|secret)[ \t]{{1,9}}(?:is[ \t]{{1,9}}|was[ \t]{{1,9}})?)"
+        rf"{_NOT_YET}(?:'[^'\n]+'|\"[^\"\n]+\")",
+        re.I,
+    ),
+    re.compile(
+        rf"(\b(?:passw(?:or)?d|passphrase|secret|token)[ \t]{{1,9}}(?:is|was)[ \t]{{1,9}}){_NOT_YET}"
+        r"(?=[\w.~+/=-]{0,200}[A-Za-z])(?=[\w.~+/=-]{0,200}\d)[\w.~+/=-]{8,}",
+        re.I,
+    ),
+    re.compile(
+        rf"(\b(?:secret|access|api|private)[ _-](?:access[ _-])?key[ \t]{{1,9}}){_NOT_YET}"
+        r"(?=[\w.~+/=-]{0,200}\d)[\w.~+/=-]{16,}",
+        re.I,
+    ),
     re.compile(r"([?&](?:sig|signature)=)[\w%.~+/=-]{4,}", re.I),
     re.compile(r"(\bsignature=)(?:[0-9a-f]{40,}|[A-Za-z0-9+/]{26,}={1,2})", re.I),
     # in capitals alone: keys of caches and stores are hashes, and no secrets
@@ -166,7 +210,7 @@ _SECRETS = (
     # netrc(5)
     re.compile(rf"(\blogin[ \t]+\S{{1,100}}[ \t]+password[ \t]+){_NOT_YET}\S+"),
     re.compile(rf"(\bwandb login[ \t]+(?:--[\w-]+[ \t]+){{0,4}}){_NOT_YET}[\w-]{{20,}}"),
-    re.compile(rf"((?<![\w-])--[\w-]{{0,30}}?(?:passw(?:or)?d|secret|token|api-?key) ){_NOT_YET}{_VALUE}{{4,}})", re.I),
+    re.compile(rf"((?<![\w-])--[\w-]{{0,30}}?(?:passw(?:or)?d|secret|token|{_KEY}) ){_NOT_YET}{_VALUE}{{4,}})", re.I),
     re.compile(
         rf"((?<![\w-])(?:-u|--(?:proxy-)?user)[ =]?[\"']?[^\s:\"'-][^\s:\"']{{0,100}}:)(?!\d+\b){_NOT_YET}{_VALUE}+)"
     ),

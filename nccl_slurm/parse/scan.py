@@ -10,12 +10,12 @@ from __future__ import annotations
 import bz2
 import lzma
 import zlib
-from typing import Any, BinaryIO, Callable, Iterator, NamedTuple
+from typing import Any, BinaryIO, Callable, Dict, Iterator, Mapping, NamedTuple, Set, Tuple
 
 from nccl_slurm.parse.patterns import Rows
 from nccl_slurm.parse.shapes import Thin
 
-__all__ = ["Candidate", "Piece", "Scan", "last_lines_of", "lines_of", "raw_lines_of", "text_of"]
+__all__ = ["FOLLOW_INSIDE", "Candidate", "Piece", "Scan", "last_lines_of", "lines_of", "raw_lines_of", "text_of"]
 
 BLOCK = 1 << 20
 #: A line longer than this is shown from shortly before its first hit on.
@@ -25,6 +25,9 @@ HEAD, TAIL = 16 << 10, 64 << 10
 UNPACKED_LIMIT = 4 << 30
 #: Lines that are read after the first line of a traceback, of all ranks that write to the file.
 FOLLOW = {b"Traceback (most recent call last)": 300}
+#: The same where only `Rows.literals` are looked for: tables of failed workers too, what a C++ exception says of itself
+#: (``what():``), NCCL's last warning as torch quotes it.
+FOLLOW_INSIDE = {**FOLLOW, b"ChildFailedError": 300, b"terminate called after": 8, b"Last error:": 3}
 _LAST_OF_BLOCK = 32
 #: Of lines that are alike (`patterns.Row.thin`) so many are read: as many channels as NCCL has to one peer, and twice
 #: as many as are kept of one process (`repeat.Kept`).
@@ -49,14 +52,22 @@ class Piece(NamedTuple):
     raw: bytes
 
 
+#: Start of a line → its end, its first hit, the rows to try.
+_Found = Dict[int, Tuple[int, int, Set[int]]]
+
+
 class Scan:
     """Iterate once for the candidates; ``bytes``, ``lines``, ``head``, ``tail`` and ``problem`` are right after that.
 
     ``first`` are bytes that the caller has read already; at most ``size`` bytes are read in all (a file that grows
-    while it is read ends there). Never raises: what went wrong is in ``problem``.
+    while it is read ends there). ``log``: it is the log of ranks, so that between its two ends nothing but
+    `Rows.literals` is looked for, as in large files that are not packed (`sift`), which is much faster. Never raises:
+    what went wrong is in ``problem``.
     """
 
-    def __init__(self, file: BinaryIO, rows: Rows, *, first: bytes = b"", size: int | None = None) -> None:
+    def __init__(
+        self, file: BinaryIO, rows: Rows, *, first: bytes = b"", size: int | None = None, log: bool = False
+    ) -> None:
         self.bytes = 0
         self.lines = 0
         self.head = Piece(0, b"")
@@ -65,6 +76,7 @@ class Scan:
         self._rows = rows
         self._thin = Thin(rows.thin, _ALIKE)
         self._chunks = _chunks(file, first, size)
+        self._log = log
         self._follow = 0
 
     @property
@@ -73,6 +85,19 @@ class Scan:
         return self._thin.left_out
 
     def __iter__(self) -> Iterator[Candidate]:
+        waiting: list[Piece] = []
+        for block in self._blocks():
+            waiting.append(block)
+            while sum(len(one.raw) for one in waiting[1:]) >= TAIL:
+                first = waiting.pop(0)
+                yield from self._block(first, inside=first.offset >= HEAD)
+        for one in waiting:
+            yield from self._block(one, inside=False)
+        if self.tail.raw and not self.tail.raw.endswith(b"\n"):
+            self.lines += 1
+
+    def _blocks(self) -> Iterator[Piece]:
+        """Whole lines, of about `BLOCK` bytes or of what a packed file gives at a time."""
         left = b""
         try:
             for chunk in self._chunks:
@@ -82,13 +107,11 @@ class Scan:
                 if cut == 0 and len(left) < 2 * BLOCK:
                     continue
                 cut = cut or len(left)
-                yield from self._block(left[:cut], self.bytes - len(left))
+                yield Piece(self.bytes - len(left), left[:cut])
                 left = left[cut:]
         except _FAILURES as error:
             self.problem = f"can't be read to its end: {str(error) or type(error).__name__}"[:200]
-        yield from self._block(left, self.bytes - len(left))
-        if self.tail.raw and not self.tail.raw.endswith(b"\n"):
-            self.lines += 1
+        yield Piece(self.bytes - len(left), left)
 
     def _remember(self, chunk: bytes) -> None:
         if not self.bytes:
@@ -97,9 +120,11 @@ class Scan:
         raw = (self.tail.raw + chunk)[-TAIL:] if len(chunk) < TAIL else chunk[-TAIL:]
         self.tail = Piece(self.bytes - len(raw), raw)
 
-    def _block(self, block: bytes, offset: int) -> Iterator[Candidate]:
+    def _block(self, piece: Piece, *, inside: bool) -> Iterator[Candidate]:
+        offset, block = piece
         number, at = self.lines + 1, 0
-        for start, (end, hit, rows) in sorted(self._hits(block).items()):
+        found = self._found_inside(block) if inside and self._log else self._found_and_below(block)
+        for start, (end, hit, rows) in sorted(found.items()):
             if rows and (self._thin.repeats(block, hit, end) or self._thin.leaves_out(block[start:end])):
                 continue
             number += block.count(b"\n", at, start)
@@ -110,22 +135,48 @@ class Scan:
             yield Candidate(number, offset + start, text_of(block[start:end]), tuple(sorted(rows)))
         self.lines += block.count(b"\n")
 
-    def _hits(self, block: bytes) -> dict[int, tuple[int, int, set[int]]]:
-        """Start of a line → its end, its first hit, the rows to try."""
-        found: dict[int, tuple[int, int, set[int]]] = {}
-        followed: list[tuple[int, int]] = [(0, self._follow)] if self._follow else []
+    def _found(self, block: bytes) -> _Found:
+        found: _Found = {}
         for anchor, numbers in self._rows.anchors.items():
             if anchor not in block:  # most are not: half the time of small files
                 continue
             walk = _last if anchor in self._rows.tails else _all
             for start, end, hit in walk(block, anchor):
                 found.setdefault(start, (end, hit, set()))[2].update(numbers)
-                if anchor in FOLLOW:
-                    followed.append((end, FOLLOW[anchor]))
+        return found
+
+    def _found_inside(self, block: bytes) -> _Found:
+        """The anchors of the lines that hold a literal or stand below one that `FOLLOW_INSIDE` has: mostly they are a
+        small part of the block."""
+        below: _Found = {}
+        self._add_below(block, FOLLOW_INSIDE, below)
+        lines = {start: end for one in self._rows.literals for start, end, _ in _all(block, one)}
+        lines.update((start, end) for start, (end, _, _) in below.items())
+        starts = sorted(lines)
+        if sum(lines.values()) - sum(starts) > len(block) // 2:
+            return {**below, **self._found(block)}
+        places, at = [], 0
+        for start in starts:
+            places.append(at)
+            at += lines[start] - start + 1
+        part = self._found(b"\n".join([block[start : lines[start]] for start in starts]))
+        whence = {place: start - place for place, start in zip(places, starts)}
+        there = {at + whence[at]: (end + whence[at], hit + whence[at], rows) for at, (end, hit, rows) in part.items()}
+        return {**below, **there}
+
+    def _found_and_below(self, block: bytes) -> _Found:
+        found = self._found(block)
+        self._add_below(block, FOLLOW, found)
+        return found
+
+    def _add_below(self, block: bytes, follow: Mapping[bytes, int], found: _Found) -> None:
+        """The lines below those of ``follow``, without rows where there are none of them yet."""
+        followed: list[tuple[int, int]] = [(0, self._follow)] if self._follow else []
+        for anchor, count in follow.items():
+            followed += [(end, count) for _, end, _ in _all(block, anchor)]
         self._follow = 0
         for start, count in followed:
             self._follow = max(self._follow, _after(block, start, count, found))
-        return found
 
 
 def lines_of(piece: Piece, count: int) -> list[str]:
@@ -185,7 +236,7 @@ def _end(block: bytes, at: int) -> int:
     return end if carriage < 0 else carriage
 
 
-def _after(block: bytes, at: int, count: int, found: dict[int, tuple[int, int, set[int]]]) -> int:
+def _after(block: bytes, at: int, count: int, found: _Found) -> int:
     """Adds the ``count`` lines after ``at``; returns how many are still to come in the next block."""
     while count and at < len(block):
         start = at + 1 if block[at : at + 1] in (b"\n", b"\r") else at

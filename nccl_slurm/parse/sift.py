@@ -11,7 +11,7 @@ from bisect import bisect_left
 from typing import Callable, Generator, Iterable, Iterator
 
 from nccl_slurm.parse.patterns import Rows
-from nccl_slurm.parse.scan import FOLLOW, HEAD, LINE_LIMIT, TAIL, Candidate, Piece, text_of
+from nccl_slurm.parse.scan import FOLLOW_INSIDE, HEAD, LINE_LIMIT, TAIL, Candidate, Piece, text_of
 from nccl_slurm.parse.search import Hit
 from nccl_slurm.parse.shapes import Shapes, Thin
 
@@ -26,9 +26,6 @@ _COUNT = 1 << 20
 #: Of the tail, what is searched for `Rows.ends`.
 _ENDS = 32 << 10
 _LAST = 32
-#: Lines below that are read whatever they say: tracebacks, tables of failed workers, what a C++ exception says of
-#: itself (``what():``), NCCL's last warning as torch quotes it.
-_FOLLOW = {**FOLLOW, b"ChildFailedError": 300, b"terminate called after": 8, b"Last error:": 3}
 #: A kernel log (as dmesg, its -r, -x, -d, -e or -T, syslog or journald's JSON have it) or an answer of NCCL's RAS: not
 #: the lines of a rank, so the literals are not made for them.
 _SPECIAL = re.compile(
@@ -49,7 +46,7 @@ def is_special(first: bytes) -> bool:
 
 def shapes_of(rows: Rows) -> Shapes:
     """For all files that are read with these rows."""
-    return Shapes(rows, _FOLLOW)
+    return Shapes(rows, FOLLOW_INSIDE)
 
 
 class Sift:

@@ -182,6 +182,30 @@ SECRETS: list[tuple[str, str]] = [
     (f"error: MUNGE:{'AwQD' * 8}: expired", f"error: {HIDDEN} expired"),
     ("train.py --hf-token=X9zX9zX9", f"train.py --hf-token={HIDDEN}"),
     ("train.py --api-key X9zX9zX9 -n 2", f"train.py --api-key {HIDDEN} -n 2"),
+    (
+        "Command '['a.py', '--hf_token', 'X9zX9zX9', '--api-key', 'X9z', '--password', \"X'9\", '--lr', '3']' returned",
+        f"Command '['a.py', '--hf_token', '{HIDDEN}', '--api-key', {HIDDEN}, '--password', {HIDDEN}, '--lr', '3']'"
+        " returned",
+    ),
+    (
+        "[('password', 'X'), ('db_passwd', 'Y'), ('lr', '3')]",
+        f"[('password', {HIDDEN}), ('db_passwd', {HIDDEN}), ('lr', '3')]",
+    ),
+    (f"https://discord.com/api/webhooks/118000/{'X9zX9' * 8}", f"https://discord.com/api/webhooks/118000/{HIDDEN}"),
+    (
+        "https://corp.webhook.office.com/webhookb2/X9z@9/IncomingWebhook/abc",
+        f"https://corp.webhook.office.com/{HIDDEN}",
+    ),
+    ("login failed for user 'a' with password 'X9 z'", f"login failed for user 'a' with password {HIDDEN}"),
+    ('{"user": "u", "pass": "X9z"}', f'{{"user": "u", "pass": "{HIDDEN}"}}'),
+    ("rclone: s3 secret access key X9zX9zX9zX9zX9zX9z", f"rclone: s3 secret access key {HIDDEN}"),
+    ("the token is X9zX9zX9", f"the token is {HIDDEN}"),
+    (f"Namespace(wandb_key='{HEX}', lr=0.1)", f"Namespace(wandb_key='{HIDDEN}', lr=0.1)"),
+    (f"train.py --wandb_key {HEX}", f"train.py --wandb_key {HIDDEN}"),
+    ("Ocp-Apim-Subscription-Key: X9zX9zX9", f"Ocp-Apim-Subscription-Key: {HIDDEN}"),
+    ("LDAP_BIND_PW=X9z", f"LDAP_BIND_PW={HIDDEN}"),
+    ("<db:password>X9 z</db:password>", f"<db:password>{HIDDEN}</db:password>"),
+    ('<property name="db.password" value="X9z"/>', f'<property name="db.password" value="{HIDDEN}"/>'),
 ]
 
 #: A job's own words that must stay as they are: a diagnosis rests on them, or a reader does.
@@ -195,6 +219,10 @@ HARMLESS = [
     "pad_token=<pad> eos_token='</s>' mask_token=[MASK] eos_token_id=50256 token=17",
     "Tokenizer(name='gpt2', tokenizer_path=/data/tok.model)",
     "KeyError: 'model.layers.0.weight'",
+    "special tokens ['bos_token', 'eos_token', 'mask_token']",
+    '{"pass": 12, "fail": 0}',
+    "the token is invalid, the key is model.layers.0.weight, its secret is out",
+    "<token>3</token> name='layers.0' value='1'",
     "commit 3f786850e387550fdab836ed7e6dc881de23001b",
     "tcp://10.0.0.1:29500 s3://bucket/key@2 git@github.com:a/b.git https://user@host/x",
     "password authentication failed for user alice",
