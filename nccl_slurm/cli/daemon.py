@@ -30,7 +30,7 @@ from nccl_slurm.history.store import Store
 from nccl_slurm.parse.patterns import compile_rows
 from nccl_slurm.recommend.policy import Policy
 from nccl_slurm.scheduler.cli_client import CliClient
-from nccl_slurm.scheduler.client import Settings
+from nccl_slurm.scheduler.client import SchedulerClient, Settings
 
 __all__ = ["alone", "command", "lease_of", "refused", "sole"]
 
@@ -121,7 +121,7 @@ def _in_turn(standby: StandBy, lease: Lease, work: Callable[[], None], stopping:
             _log.warning("%s; standing by", lost)
 
 
-def _settings(loaded: Config, client: CliClient) -> Settings:
+def _settings(loaded: Config, client: SchedulerClient) -> Settings:
     """Raises ConfigError where the store can't serve this Slurm."""
     settings = client.settings()
     if (why := refused(loaded, [one.host for one in client.controllers()])) is not None:

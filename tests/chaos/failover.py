@@ -4,25 +4,29 @@
 
 *host*: the first controller's slurmctld and daemon die at once (SIGKILL), and come back later. *slurmctld*: its
 slurmctld alone dies. *killed*, *stopped*: the daemon that works gets SIGKILL, SIGTERM. *frozen*: it gets SIGSTOP, and
-wakes when the other has taken over. *database*: MariaDB, with the store, is away for longer than a term. Where
-slurmctld dies jobs run that end afterwards, and nothing ended or was submitted for some seconds: what slurmctld has not
-written down by then it loses, with the jobs' ids.
+wakes when the other has taken over. *database*: MariaDB, with the store, is away for longer than a term. *upgraded*:
+both daemons are replaced by a version with another schema. Where slurmctld dies jobs run that end afterwards, and
+nothing ended or was submitted for some seconds: what slurmctld has not written down by then it loses, with the jobs'
+ids.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from tests.chaos.away import BEFORE
 from tests.chaos.invariants import Findings, Stored, check, has_comment, wait_settled
 from tests.chaos.scenario import Scene, command
 from tests.chaos.stream import Stream
 from tests.cluster.client import ClusterError
-from tests.cluster.harness import BACKUP, Cluster
+from tests.cluster.harness import BACKUP, CHECKOUT, Cluster
 from tests.cluster.processes import wait_until
 
 __all__ = ["ROUNDS", "play"]
@@ -53,12 +57,26 @@ def takes_over(cluster: Cluster, on: str) -> float:
     return time.monotonic() - began
 
 
+def newer(folder: Path) -> Sequence[str]:
+    """This code, with one more version of the store's schema; the command that runs it."""
+    shutil.copytree(CHECKOUT / "nccl_slurm", folder / "nccl_slurm")
+    schema = folder / "nccl_slurm" / "history" / "schema.py"
+    known = schema.read_text()
+    changed = known.replace("_add_lease)\n", '_add_lease, lambda connection: connection.exec_driver_sql("SELECT 1"))\n')
+    if changed == known:
+        raise ClusterError(f"{schema} has no such migrations any more")
+    schema.write_text(changed)
+    start = f"import sys; sys.path.insert(0, {str(folder)!r}); from nccl_slurm.cli.main import main; main()"
+    return (sys.executable, "-c", start)
+
+
 class Rounds:
     """``took``: seconds from each end of a daemon that worked to the next one's beginning, by kind of end."""
 
     def __init__(self, scene: Scene, stream: Stream) -> None:
         self.scene, self.cluster, self.stream = scene, scene.cluster, stream
         self.took: list[float] = []
+        self._program: Sequence[str] = ()
 
     def host(self) -> None:
         self._at_first()
@@ -66,7 +84,7 @@ class Rounds:
         self.took.append(takes_over(self.cluster, BACKUP))
         self._until_all_have_ended()
         self.cluster.start_slurmctld()
-        self.cluster.start_daemon()
+        self._start(FIRST)
 
     def slurmctld(self) -> None:
         self._while_slurm_rests(self._kill_slurmctld)
@@ -78,7 +96,7 @@ class Rounds:
         self._submit()
         self.cluster.stop_daemon(signal.SIGKILL, on=on)
         self.took.append(takes_over(self.cluster, other(on)))
-        self.cluster.start_daemon(on=on)
+        self._start(on)
 
     def database(self) -> None:
         """It goes with the store for longer than a term: nobody works, and nobody has lost the lease afterwards."""
@@ -97,7 +115,7 @@ class Rounds:
         self._submit()
         self.cluster.stop_daemon(on=on)
         self.took.append(takes_over(self.cluster, other(on)))
-        self.cluster.start_daemon(on=on)
+        self._start(on)
 
     def frozen(self) -> None:
         """It wakes in the midst of what it did, beside the one that works."""
@@ -112,6 +130,25 @@ class Rounds:
         finally:
             os.kill(pid, signal.SIGCONT)
 
+    def upgraded(self) -> None:
+        """To a version with another schema, the stand-by first: it leaves the store alone while the older one works."""
+        on = self._working()
+        self._submit()
+        self.cluster.stop_daemon(on=other(on))
+        self._program = newer(self.cluster.scratch / "run" / "newer")
+        self.cluster.start_daemon(on=other(on), program=self._program, wait_ready=False)
+        if not wait_until(lambda: not self.cluster.daemon_alive(other(on)), LIMIT_S):
+            raise ClusterError("a newer daemon works beside an older one")
+        if "is of an older nccl-slurm; stop it" not in self.cluster.tail(f"nccl-slurm.{other(on)}".rstrip(".")):
+            raise ClusterError("a newer daemon ended and did not say why")
+        self.cluster.stop_daemon(on=on)
+        self._start(other(on))
+        self.took.append(takes_over(self.cluster, other(on)))
+        self._start(on)
+
+    def _start(self, on: str) -> None:
+        self.cluster.start_daemon(on=on, program=self._program, timeout=60.0)
+
     def _working(self) -> str:
         end = time.monotonic() + LIMIT_S
         while (found := works(self.cluster)) is None:
@@ -125,7 +162,7 @@ class Rounds:
         if self._working() == BACKUP:
             self.cluster.stop_daemon(on=BACKUP)
             takes_over(self.cluster, FIRST)
-            self.cluster.start_daemon(on=BACKUP)
+            self._start(BACKUP)
 
     def _submit(self) -> None:
         for kind in ("fails at once", *INSIDE):
@@ -155,7 +192,7 @@ class Rounds:
         time.sleep(STATE_S)
 
 
-ROUNDS = ("host", "frozen", "killed", "slurmctld", "database", "stopped", "frozen")
+ROUNDS = ("host", "frozen", "killed", "slurmctld", "database", "stopped", "upgraded", "frozen")
 
 
 def play(scene: Scene, rounds: Sequence[str] = ROUNDS, *, verified: bool = True) -> Findings:
