@@ -133,6 +133,7 @@ class Daemon:
         shared = [
             Duty("hints of stand-bys", IDLE_S, self._take_passed_on),
             Duty("lease", every.lease_s / RENEWALS, self._give_way),
+            Duty("published reports", FORGET_EVERY_S, self._compare_published),
         ]
         return [
             *(shared if self._lease else ()),
@@ -266,6 +267,10 @@ class Daemon:
         self._unanswered_since = None
         if not self._accounting:
             self._ledger.enter_live(jobs)
+
+    def _compare_published(self) -> None:
+        """A daemon that stood still while it published (a file system hung) may have put an older copy there."""
+        self._conclusions.find_unpublished(self._clock.now() - 2 * FORGET_EVERY_S)
 
     def _give_way(self) -> None:
         """slurmctld has not answered here for a term, and a stand-by says that it does there."""

@@ -159,6 +159,21 @@ def test_frozen_before_a_report_is_published(
     assert {path.name for path in (lab.shared / "reports").iterdir()} == {"1.json", "1.run1.json"}
 
 
+def test_an_older_copy_that_was_published_late_is_replaced(lab: Lab, hosts: tuple[Host, Host]) -> None:
+    one, _ = hosts
+    daemon = one.works()
+    end_badly(lab)
+    run(lab, daemon, 3)
+    copy = lab.shared / "reports" / "1.run1.json"
+    right = copy.read_bytes()
+    copy.write_text("{}")
+    for _ in range(130):
+        daemon.tick()
+        lab.clock.sleep(30.0)
+        one.elapsed += 1.0
+    assert copy.read_bytes() == right
+
+
 def test_a_store_that_is_away_costs_no_lease(
     lab: Lab, hosts: tuple[Host, Host], monkeypatch: pytest.MonkeyPatch
 ) -> None:
