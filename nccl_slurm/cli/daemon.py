@@ -94,7 +94,7 @@ def _serve(loaded: Config, state: Path, once: bool) -> None:
         notifier, lease = Notifier(), lease_of(loaded, store)
 
         def work() -> None:
-            made = Daemon(loaded, client, store, clock, reader, settings, notifier, _policy(loaded), lease)
+            made = Daemon(loaded, client, store, clock, reader, settings, notifier, _policy(loaded), lease=lease)
             _log.info("watching cluster %s", settings.cluster)
             made.tick() if once else made.run(stopping)
 

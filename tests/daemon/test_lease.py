@@ -46,7 +46,7 @@ class Host:
         lab = self.lab
         made = slurm or lab.slurm
         return Daemon(
-            lab.config, made, self.store, lab.clock, lab.output, lab.slurm.settings(), Notifier(""), None, self.lease
+            lab.config, made, self.store, lab.clock, lab.output, lab.slurm.settings(), Notifier(""), lease=self.lease
         )
 
     def standby(self, slurm: FakeSlurm | None = None) -> StandBy:
