@@ -87,7 +87,7 @@ def _placed(what: str, placement: Placement) -> Decision:
 
 
 class CommentWriter:
-    """``hold`` raises where this daemon may not write any more (`daemon.lease`)."""
+    """``ask`` raises where this daemon may not write any more (`daemon.lease`)."""
 
     def __init__(
         self,
@@ -95,9 +95,9 @@ class CommentWriter:
         store: Store,
         clock: Clock,
         verify_s: float,
-        hold: Callable[[], None] = lambda: None,
+        ask: Callable[[], None] = lambda: None,
     ) -> None:
-        self._hold = hold
+        self._ask = ask
         self._client = client
         self._store = store
         self._clock = clock
@@ -196,7 +196,7 @@ class CommentWriter:
 
     def _written(self, decision: Decision, rows: Sequence[CommentRow]) -> frozenset[int]:
         placement = decision.placement or Placement(None)
-        self._hold()
+        self._ask()
         if decision.what == "live":
             self._client.write_live_comment(rows[0].id, placement.text)
             return frozenset(row.raw_id for row in rows)

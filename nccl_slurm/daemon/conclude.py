@@ -43,7 +43,7 @@ _UNREAD = Parsed(gaps=(Gap("job output", CAPTURE_OFF),))
 
 @dataclass
 class Conclusions:
-    """``controllers`` are the hosts of slurmctld, kept up to date by the loop. ``hold`` raises where this daemon may
+    """``controllers`` are the hosts of slurmctld, kept up to date by the loop. ``ask`` raises where this daemon may
     not write any more (`daemon.lease`)."""
 
     config: Config
@@ -60,7 +60,7 @@ class Conclusions:
     quiet: set[tuple[str, int, int]] = field(default_factory=set)
     #: 1 after an output that took a reader's whole time: those behind it are not to share its fate.
     together: int = TOGETHER
-    hold: Callable[[], None] = lambda: None
+    ask: Callable[[], None] = lambda: None
 
     def settling(self) -> list[RunRow]:
         return [run for run in self.store.open_runs() if run.status == "settling"]
@@ -208,7 +208,7 @@ class Conclusions:
         folder = os.path.join(self.config.paths.shared, "reports")
         owners = self.config.daemon.record_uids
         newest = self._number_if_old(run) is None
-        self.hold()
+        self.ask()
         why = publish(folder, kept.report, uid, made=kept.at, newest=newest, owners=owners)
         if why is None:
             self.unpublished.discard(key_of(run))

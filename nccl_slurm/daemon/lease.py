@@ -63,14 +63,17 @@ class Lease:
         return holder
 
     def hold(self) -> None:
-        """To be called right before anything that others see and no transaction guards. Costs nothing but once the last
-        renewal is old: then the store is asked. Raises LeaseLost, or StoreError where the store does not answer."""
+        """Costs nothing but where the last renewal is old: then it is renewed. Not enough before what others see: the
+        clocks of a virtual machine may stand still with it. Raises as `renew` does."""
         if self._lost is not None:
             raise self._lost
         if self._elapsed() >= self._sure_until:
             self.renew()
 
     def renew(self) -> None:
+        """Asks the store. Raises LeaseLost, or StoreError where the store does not answer."""
+        if self._lost is not None:
+            raise self._lost
         asked = self._elapsed()
         try:
             self._store.renew_lease(self.claim, self.term_s)

@@ -101,8 +101,8 @@ class Daemon:
         self._ledger = Ledger(client, store, settings.cluster)
         self._proposals = Proposals(config, store, clock)
         self._around = Surroundings(config, store, self._machines, self._jobs, policy or default())
-        self._conclusions = Conclusions(config, store, clock, reader, self._proposals, self._around, hold=self._hold)
-        self._comments = CommentWriter(client, store, clock, config.daemon.verify_s, self._hold)
+        self._conclusions = Conclusions(config, store, clock, reader, self._proposals, self._around, ask=self._ask)
+        self._comments = CommentWriter(client, store, clock, config.daemon.verify_s, self._ask)
         self._hints = Hints(config.paths.events)
         self._forgetting = Forgetting(config, store, clock)
         self._intake = self._make_intake()
@@ -181,7 +181,8 @@ class Daemon:
     def _perform(self, duty: Duty) -> None:
         duty.seen = self._store.writes
         try:
-            self._hold()
+            if self._lease is not None:
+                self._lease.hold()
             duty.work()
             duty.failures = 0
         except LeaseLost:
@@ -194,10 +195,10 @@ class Daemon:
         pause = min(2.0**duty.failures, BACK_OFF_MAX_S) if duty.failures else 0.0
         duty.due = self._clock.now() + max(duty.every_s, pause)
 
-    def _hold(self) -> None:
-        """Raises LeaseLost where another daemon may have taken over."""
+    def _ask(self) -> None:
+        """Right before what others see and no transaction guards. Raises LeaseLost where another has taken over."""
         if self._lease is not None:
-            self._lease.hold()
+            self._lease.renew()
 
     def _failed(self, duty: Duty, why: str) -> None:
         duty.failures += 1

@@ -62,7 +62,9 @@ def test_all_of_slurm_away(scene: Scene) -> None:
 
 
 def test_a_controller_that_dies_and_a_daemon_that_was_frozen(two_controllers: Scene) -> None:
-    holds(failover.play(two_controllers, ["frozen", "host"], verified=False))
+    """A slurmctld that takes over sends ends of jobs once more, with the comment of their submission: so until the look
+    that follows when it has forgotten them."""
+    holds(failover.play(two_controllers, ["frozen", "host"]))
 
 
 def test_a_clock_that_is_set(scene: Scene) -> None:
