@@ -13,9 +13,11 @@ ids.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -212,6 +214,9 @@ def play(scene: Scene, rounds: Sequence[str] = ROUNDS, *, verified: bool = True)
     found.need(settled, "the daemons have not come to rest")
     for on in (FIRST, BACKUP):
         found.need(cluster.daemon_alive(on), f"the daemon on {on or 'the first controller'} has ended")
+    told = json.loads(cluster.nccl_slurm("status", "--json").stdout)
+    hosts = {told["lease"] and told["lease"]["host"], *(one["host"] for one in told["standbys"])}
+    found.need(hosts == {socket.gethostname(), BACKUP}, f"status tells of {hosts}")
     longest = round(max(made.took, default=0.0))
     found.counts = {"submitted": len(stream.comments), "rounds": len(rounds), **found.counts}
     found.counts["s at most until the other worked"] = longest
