@@ -25,7 +25,7 @@ from nccl_slurm.daemon.loop import Daemon
 from nccl_slurm.daemon.notify import Notifier
 from nccl_slurm.daemon.output import OutputReader
 from nccl_slurm.daemon.standby import StandBy
-from nccl_slurm.errors import ConfigError, InputError, LeaseLost, SlurmUnreachable, StoreBusy
+from nccl_slurm.errors import ConfigError, InputError, SlurmUnreachable, StoreBusy, StoreError
 from nccl_slurm.history.store import Store
 from nccl_slurm.parse.patterns import compile_rows
 from nccl_slurm.recommend.policy import Policy
@@ -112,13 +112,14 @@ def _serve(loaded: Config, state: Path, once: bool) -> None:
 
 
 def _in_turn(standby: StandBy, lease: Lease, work: Callable[[], None], stopping: Callable[[], bool]) -> None:
-    """Waits for the lease, works, and waits again where it was lost: by a daemon made anew, which remembers nothing."""
+    """Waits for the lease, works, and waits again where it was lost, or the store was away at the start: by a daemon
+    made anew, which remembers nothing."""
     while standby.wait(stopping):
         try:
             with lease.kept():
                 work()
-        except LeaseLost as lost:
-            _log.warning("%s; standing by", lost)
+        except StoreError as error:
+            _log.warning("%s; standing by", error)
 
 
 def _settings(loaded: Config, client: SchedulerClient) -> Settings:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from nccl_slurm.cli.daemon import _in_turn
 from nccl_slurm.clock import MovableClock
 from nccl_slurm.daemon.conclude import Conclusions
 from nccl_slurm.daemon.intake import Hints
@@ -243,6 +244,22 @@ def test_a_stand_by_waits_passes_on_and_takes_over(lab: Lab, hosts: tuple[Host, 
     one.lease.release()
     assert two.standby().wait(lambda: False)
     assert one.lease.take() is not None
+
+
+def test_one_that_lost_it_or_its_store_stands_by_and_works_again(hosts: tuple[Host, Host]) -> None:
+    one, _ = hosts
+    ends = [LeaseLost("another has it"), StoreError("no answer"), None]
+    worked: list[str] = []
+
+    def work() -> None:
+        holder = one.store.holder()
+        worked.append(holder.token if holder else "")
+        if error := ends[len(worked) - 1]:
+            raise error
+
+    _in_turn(one.standby(), one.lease, work, lambda: len(worked) == len(ends))
+    assert worked == [one.lease.claim.token] * 3
+    assert one.store.holder() is None
 
 
 def test_a_stand_by_that_slurm_does_not_answer_does_not_take_it(lab: Lab, hosts: tuple[Host, Host]) -> None:
