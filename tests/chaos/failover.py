@@ -73,12 +73,13 @@ def newer(folder: Path) -> Sequence[str]:
 
 
 class Rounds:
-    """``took``: seconds from each end of a daemon that worked to the next one's beginning, by kind of end."""
+    """``program`` is nccl-slurm, of the version that is installed. ``took``: seconds from each end of a daemon that
+    worked to the next one's beginning."""
 
     def __init__(self, scene: Scene, stream: Stream) -> None:
         self.scene, self.cluster, self.stream = scene, scene.cluster, stream
         self.took: list[float] = []
-        self._program: Sequence[str] = ()
+        self.program: Sequence[str] = (sys.executable, "-c", "from nccl_slurm.cli.main import main; main()")
 
     def host(self) -> None:
         self._at_first()
@@ -137,8 +138,8 @@ class Rounds:
         on = self._working()
         self._submit()
         self.cluster.stop_daemon(on=other(on))
-        self._program = newer(self.cluster.scratch / "run" / "newer")
-        self.cluster.start_daemon(on=other(on), program=self._program, wait_ready=False)
+        self.program = newer(self.cluster.scratch / "run" / "newer")
+        self.cluster.start_daemon(on=other(on), program=self.program, wait_ready=False)
         if not wait_until(lambda: not self.cluster.daemon_alive(other(on)), LIMIT_S):
             raise ClusterError("a newer daemon works beside an older one")
         if "is of an older nccl-slurm; stop it" not in self.cluster.tail(f"nccl-slurm.{other(on)}".rstrip(".")):
@@ -149,7 +150,7 @@ class Rounds:
         self._start(on)
 
     def _start(self, on: str) -> None:
-        self.cluster.start_daemon(on=on, program=self._program, timeout=60.0)
+        self.cluster.start_daemon(on=on, program=self.program, timeout=60.0)
 
     def _working(self) -> str:
         end = time.monotonic() + LIMIT_S
@@ -214,7 +215,7 @@ def play(scene: Scene, rounds: Sequence[str] = ROUNDS, *, verified: bool = True)
     found.need(settled, "the daemons have not come to rest")
     for on in (FIRST, BACKUP):
         found.need(cluster.daemon_alive(on), f"the daemon on {on or 'the first controller'} has ended")
-    told = json.loads(cluster.nccl_slurm("status", "--json").stdout)
+    told = json.loads(cluster.run([*made.program, "status", "--json"]).stdout)
     hosts = {told["lease"] and told["lease"]["host"], *(one["host"] for one in told["standbys"])}
     found.need(hosts == {socket.gethostname(), BACKUP}, f"status tells of {hosts}")
     longest = round(max(made.took, default=0.0))
