@@ -28,6 +28,8 @@ DEFAULT_PATH = "/etc/nccl-slurm/nccl-slurm.toml"
 _MAX_CHARACTERS, _MAX_DOTS = 1 << 20, 100
 #: Which ended runs are diagnosed (see docs/jobs.md): those with GPUs or NCCL/torch evidence, all, or none.
 SCOPES = ("gpu-or-evidence", "all", "none")
+#: It is renewed four times in its term, by a process that may be slow.
+LEASE_MIN_S = 4.0
 #: What commands are printed for (see docs/recommendation.md); empty: as the nodes' records tell.
 SITE_KINDS = ("", "hyperpod", "slurm")
 
@@ -73,6 +75,7 @@ class Daemon:
     verify_s: float = 60.0  # read a written comment again after
     record_uids: list[int] = field(default_factory=lambda: [0])  # owners whose node records are believed
     output_limit_s: float = 120.0  # reading the job's own output, as its user
+    lease_s: float = 20.0  # of daemons on several hosts: one that is silent so long is replaced
 
 
 @dataclass(frozen=True)
@@ -254,6 +257,8 @@ def _check_values(config: Config, source: str) -> None:
             raise ConfigError(f"{source}: {key}: must be 0 or above, not {value}")
     _check_retention(config, source)
     _check_history(config, source)
+    if config.daemon.lease_s < LEASE_MIN_S:
+        raise ConfigError(f"{source}: daemon.lease_s: must be at least {LEASE_MIN_S:g}, not {config.daemon.lease_s:g}")
     for key, scope in [
         ("scope.default", config.scope.default),
         *((f"scope.partitions.{p}", s) for p, s in config.scope.partitions.items()),

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from nccl_slurm.cli.daemon import refused
 from nccl_slurm.cli.lemons import thresholds_of
 from nccl_slurm.cli.rules import pattern_texts
 from nccl_slurm.config import DEFAULT_PATH, Config, Paths
@@ -52,6 +53,7 @@ def findings(config: Config) -> Iterator[Finding]:
         _admin_group,
         _rules,
         _capture_conf,
+        _controllers,
         _slurm,
     )
     for check in checks:
@@ -195,6 +197,17 @@ def _word(value: str) -> str | None:
         return None
     word = words[0] if words else ""
     return None if set("$`") & set(value) else word
+
+
+def _controllers(config: Config) -> Iterator[Finding]:
+    """Where Slurm does not answer, the daemon asks it at its start."""
+    try:
+        client = CliClient(config.slurm.bin, config.slurm.conf, config.slurm.timeout_s)
+        why = refused(config, [one.host for one in client.controllers()])
+    except SlurmError:
+        return
+    if why is not None:
+        yield Finding(why)
 
 
 def _slurm(config: Config) -> Iterator[Finding]:

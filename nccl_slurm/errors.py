@@ -9,6 +9,7 @@ NcclSlurmError
 │   ├── UnknownJob       no such job, or not captured
 │   └── NotYours         the report belongs to another user
 ├── StoreError
+│   ├── LeaseLost        a daemon on another host works on the store now
 │   ├── StoreBusy        another process holds the store
 │   └── StoreTooNew      written by a newer nccl-slurm
 ├── RecordError          a node record is forged, malformed, oversized or of an unknown schema
@@ -24,6 +25,7 @@ __all__ = [
     "InputError",
     "InstallError",
     "JobError",
+    "LeaseLost",
     "NcclSlurmError",
     "NotReproducible",
     "NotYours",
@@ -71,6 +73,10 @@ class NotYours(JobError):
 
 
 class StoreError(NcclSlurmError):
+    pass
+
+
+class LeaseLost(StoreError):
     pass
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,17 +19,20 @@ from nccl_slurm import config
 from nccl_slurm.cli.options import config_option
 from nccl_slurm.clock import SystemClock
 from nccl_slurm.config import Config
+from nccl_slurm.daemon.intake import Hints
+from nccl_slurm.daemon.lease import Lease, claim_of
 from nccl_slurm.daemon.loop import Daemon
 from nccl_slurm.daemon.notify import Notifier
 from nccl_slurm.daemon.output import OutputReader
-from nccl_slurm.errors import ConfigError, InputError, SlurmUnreachable, StoreBusy
+from nccl_slurm.daemon.standby import StandBy
+from nccl_slurm.errors import ConfigError, InputError, SlurmUnreachable, StoreBusy, StoreError
 from nccl_slurm.history.store import Store
 from nccl_slurm.parse.patterns import compile_rows
 from nccl_slurm.recommend.policy import Policy
 from nccl_slurm.scheduler.cli_client import CliClient
-from nccl_slurm.scheduler.client import Settings
+from nccl_slurm.scheduler.client import SchedulerClient, Settings
 
-__all__ = ["alone", "command"]
+__all__ = ["alone", "command", "lease_of", "refused", "sole"]
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +44,8 @@ _log = logging.getLogger(__name__)
 def command(foreground: bool, once: bool, config_path: str | None) -> None:
     """Join node records with Slurm; write comments and reports.
 
-    One at a time: a second one ends with status 1. SIGTERM ends it after its round of duties.
+    One at a time: a second one on this host ends with status 1; on another host with the same store (MariaDB) it
+    stands by. SIGTERM ends it after its round of duties.
     """
     loaded = config.load(config_path)
     state = _state_folder(loaded)
@@ -85,13 +89,77 @@ def _serve(loaded: Config, state: Path, once: bool) -> None:
     store = Store.open(loaded.store_url, password=loaded.store_password())
     try:
         _let_admins_in(loaded, state)
-        settings = _first_word(client.settings, clock, once, stopping)
+        settings = _first_word(lambda: _settings(loaded, client), clock, once, stopping)
         reader = OutputReader(_compiled_patterns(loaded, state), loaded.daemon.output_limit_s)
-        daemon = Daemon(loaded, client, store, clock, reader, settings, Notifier(), _policy(loaded))
-        _log.info("watching cluster %s", settings.cluster)
-        daemon.tick() if once else daemon.run(stopping)
+        notifier, lease = Notifier(), lease_of(loaded, store)
+
+        def work() -> None:
+            made = Daemon(loaded, client, store, clock, reader, settings, notifier, _policy(loaded), lease=lease)
+            _log.info("watching cluster %s", settings.cluster)
+            made.tick() if once else made.run(stopping)
+
+        if lease is None:
+            work()
+        elif once:
+            with sole(store, lease):
+                work()
+        else:
+            hints = Hints(loaded.paths.events)
+            standby = StandBy(lease, store, client, hints, clock, notifier, loaded.daemon.tick_s)
+            _in_turn(standby, lease, work, stopping)
     finally:
         store.close()
+
+
+def _in_turn(standby: StandBy, lease: Lease, work: Callable[[], None], stopping: Callable[[], bool]) -> None:
+    """Waits for the lease, works, and waits again where it was lost, or the store was away at the start: by a daemon
+    made anew, which remembers nothing."""
+    while standby.wait(stopping):
+        try:
+            with lease.kept():
+                work()
+        except StoreError as error:
+            _log.warning("%s; standing by", error)
+
+
+def _settings(loaded: Config, client: SchedulerClient) -> Settings:
+    """Raises ConfigError where the store can't serve this Slurm."""
+    settings = client.settings()
+    if (why := refused(loaded, [one.host for one in client.controllers()])) is not None:
+        raise ConfigError(f"{loaded.source}: {why}")
+    return settings
+
+
+def refused(loaded: Config, controllers: Sequence[str]) -> str | None:
+    """Why this store can't be used with these hosts of slurmctld."""
+    if loaded.store_file is None or len(controllers) < 2:
+        return None
+    return (
+        f"store.url: SQLite is a file of one host, and slurmctld may run on {', '.join(controllers)}: after a "
+        "fail-over the daemon there would begin with an empty store; give the URL of a MariaDB that all of them reach"
+    )
+
+
+def lease_of(loaded: Config, store: Store) -> Lease | None:
+    """None for SQLite: the lock in the state folder is enough, as nobody else can open the file."""
+    if loaded.store_file is not None:
+        return None
+    return Lease(store, claim_of(loaded.paths.state), loaded.daemon.lease_s)
+
+
+@contextmanager
+def sole(store: Store, lease: Lease | None) -> Iterator[None]:
+    """The lease for a short work, not waited for. Raises StoreBusy."""
+    if lease is None:
+        yield
+        return
+    if (holder := lease.take()) is not None:
+        raise StoreBusy(
+            f"{store.where}: the nccl-slurm daemon on {holder.host} (pid {holder.pid}) works on it; "
+            "stop the daemons on all hosts first"
+        )
+    with lease.kept():
+        yield
 
 
 def _first_word(ask: Callable[[], Settings], clock: SystemClock, once: bool, stopping: Callable[[], bool]) -> Settings:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from nccl_slurm import config
-from nccl_slurm.cli.daemon import alone
+from nccl_slurm.cli.daemon import alone, lease_of, sole
 from nccl_slurm.cli.lookup import check_store
 from nccl_slurm.cli.options import config_option
 from nccl_slurm.clock import SystemClock
@@ -31,13 +31,17 @@ _ALL = 1_000_000_000
 def command(jobs: Sequence[str], user: str | None, config_path: str | None) -> None:
     """Erase runs from the store and the published reports (root or the daemon's user).
 
-    The daemon must be stopped. Runs that it would bring back stay, and the exit status is then 1.
+    The daemon must be stopped, on all hosts. Runs that it would bring back stay, and the exit status is then 1.
     """
     if bool(jobs) == (user is not None):
         raise click.UsageError("give job ids or --user USER")
     loaded = config.load(config_path)
     state = _state_folder(loaded)
-    with alone(state), Store.open(loaded.store_url, password=loaded.store_password()) as store:
+    with (
+        alone(state),
+        Store.open(loaded.store_url, password=loaded.store_password()) as store,
+        sole(store, lease_of(loaded, store)),
+    ):
         found = _found(store, jobs, user)
         forgetting = Forgetting(loaded, store, SystemClock())
         staying = [run for run in found if forgetting.comes_back(run)]

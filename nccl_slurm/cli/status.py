@@ -43,6 +43,11 @@ def _status(store: Any, source: str) -> dict[str, Any]:
         "config_changed": _changed_since(source, store.value("started")),
         "daemon": _word(age, stopped=bool(store.value("stopped"))),
         "heartbeat": rfc3339(float(beat)) if beat else None,
+        "lease": _lease(store.holder()),
+        "standbys": [
+            {"host": one.host, "pid": one.pid, "seen_s": round(one.seen_s), "reaches_slurm": one.reaches_slurm}
+            for one in store.standbys()
+        ],
         "counts": store.comment_counts(),
         "comments": [
             {"job": row.id, "run": row.run, "state": row.state, "field": row.field, "why": row.why, "text": row.text}
@@ -60,6 +65,13 @@ def _status(store: Any, source: str) -> dict[str, Any]:
     }
 
 
+def _lease(holder: Any) -> dict[str, Any] | None:
+    """None: the store serves one host, or nobody works."""
+    if holder is None:
+        return None
+    return {"host": holder.host, "pid": holder.pid, "since": rfc3339(holder.since), "runs_out_s": round(holder.left_s)}
+
+
 def _changed_since(path: str, started: int | None) -> bool:
     try:
         return started is not None and os.stat(path).st_mtime > started + 1
@@ -75,6 +87,18 @@ def _word(age: float | None, *, stopped: bool) -> str:
     return "alive" if age < SILENT_S else "silent"
 
 
+def _hosts(lease: dict[str, Any] | None, standbys: list[dict[str, Any]]) -> list[str]:
+    """Nothing of a daemon that is alone and has no lease."""
+    lines = []
+    if lease:
+        late = "" if lease["runs_out_s"] > 0 else ", has run out"
+        lines.append(f"lease     {lease['host']} (pid {lease['pid']}) since {lease['since']}{late}")
+    for one in standbys:
+        slurm = "" if one["reaches_slurm"] else "; Slurm does not answer there"
+        lines.append(f"stand-by  {one['host']} (pid {one['pid']}), seen {one['seen_s']} s ago{slurm}")
+    return lines
+
+
 def _text(value: dict[str, Any]) -> str:
     from nccl_slurm.report.visible import visible
 
@@ -82,6 +106,7 @@ def _text(value: dict[str, Any]) -> str:
         f"daemon    {value['daemon']}, last heartbeat {value['heartbeat'] or 'never'}",
         f"config    {value['config']}{_CHANGED if value['config_changed'] else ''}",
     ]
+    lines += _hosts(value["lease"], value["standbys"])
     lines += [f"comments  {count} {name}" for name, count in value["counts"].items()]
     lines += [
         f"comment   job {row['job']} run {row['run']}: {row['state']}; {row['why'] or 'waits for its turn'}"

@@ -10,7 +10,7 @@ once more when slurmctld has forgotten the job (MinJobAge).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -87,7 +87,17 @@ def _placed(what: str, placement: Placement) -> Decision:
 
 
 class CommentWriter:
-    def __init__(self, client: SchedulerClient, store: Store, clock: Clock, verify_s: float) -> None:
+    """``ask`` raises where this daemon may not write any more (`daemon.lease`)."""
+
+    def __init__(
+        self,
+        client: SchedulerClient,
+        store: Store,
+        clock: Clock,
+        verify_s: float,
+        ask: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._ask = ask
         self._client = client
         self._store = store
         self._clock = clock
@@ -176,7 +186,7 @@ class CommentWriter:
         self._store.comment_later(row, self._clock.now() + wait, why)
 
     def _call(self, group: tuple[Decision, list[CommentRow]]) -> frozenset[int]:
-        """The raw ids whose comment was written; called from several threads, so the store is left alone here."""
+        """The raw ids whose comment was written; called from several threads, so it writes nothing to the store."""
         decision, rows = group
         try:
             return self._written(decision, rows)
@@ -186,6 +196,7 @@ class CommentWriter:
 
     def _written(self, decision: Decision, rows: Sequence[CommentRow]) -> frozenset[int]:
         placement = decision.placement or Placement(None)
+        self._ask()
         if decision.what == "live":
             self._client.write_live_comment(rows[0].id, placement.text)
             return frozenset(row.raw_id for row in rows)

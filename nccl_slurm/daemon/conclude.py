@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -43,7 +43,8 @@ _UNREAD = Parsed(gaps=(Gap("job output", CAPTURE_OFF),))
 
 @dataclass
 class Conclusions:
-    """``controllers`` are the hosts of slurmctld, kept up to date by the loop."""
+    """``controllers`` are the hosts of slurmctld, kept up to date by the loop. ``ask`` raises where this daemon may
+    not write any more (`daemon.lease`)."""
 
     config: Config
     store: Store
@@ -59,6 +60,7 @@ class Conclusions:
     quiet: set[tuple[str, int, int]] = field(default_factory=set)
     #: 1 after an output that took a reader's whole time: those behind it are not to share its fate.
     together: int = TOGETHER
+    ask: Callable[[], None] = lambda: None
 
     def settling(self) -> list[RunRow]:
         return [run for run in self.store.open_runs() if run.status == "settling"]
@@ -206,6 +208,7 @@ class Conclusions:
         folder = os.path.join(self.config.paths.shared, "reports")
         owners = self.config.daemon.record_uids
         newest = self._number_if_old(run) is None
+        self.ask()
         why = publish(folder, kept.report, uid, made=kept.at, newest=newest, owners=owners)
         if why is None:
             self.unpublished.discard(key_of(run))

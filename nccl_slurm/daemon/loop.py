@@ -7,7 +7,7 @@ hints, when a node was last COMPLETING) is found again by asking Slurm.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from nccl_slurm.clock import Clock
@@ -17,6 +17,7 @@ from nccl_slurm.daemon.comments import CommentWriter
 from nccl_slurm.daemon.conclude import Conclusions
 from nccl_slurm.daemon.filling import Filling
 from nccl_slurm.daemon.intake import Hints, RecordIntake
+from nccl_slurm.daemon.lease import RENEWALS, Lease
 from nccl_slurm.daemon.ledger import OPEN, Ledger
 from nccl_slurm.daemon.machines import MachineWatch
 from nccl_slurm.daemon.notify import Notifier
@@ -25,7 +26,7 @@ from nccl_slurm.daemon.proposals import Proposals
 from nccl_slurm.daemon.retention import Forgetting
 from nccl_slurm.daemon.surroundings import Surroundings
 from nccl_slurm.daemon.watch import JobWatch, NodeWatch
-from nccl_slurm.errors import InputError, NcclSlurmError
+from nccl_slurm.errors import InputError, LeaseLost, NcclSlurmError, SlurmUnreachable
 from nccl_slurm.history.rows import RunRow
 from nccl_slurm.history.store import Store
 from nccl_slurm.recommend.policy import Policy, default
@@ -69,7 +70,8 @@ class Duty:
 
 
 class Daemon:
-    """``settings`` are those of the Slurm at start: its cluster name keys all runs."""
+    """``settings`` are those of the Slurm at start: its cluster name keys all runs. ``lease``: of a store that daemons
+    on several hosts share; `tick` and `run` then raise LeaseLost, and this daemon is to be thrown away."""
 
     def __init__(
         self,
@@ -81,7 +83,10 @@ class Daemon:
         settings: Settings,
         notifier: Notifier | None = None,
         policy: Policy | None = None,
+        lease: Lease | None = None,
     ) -> None:
+        self._lease = lease
+        self._unanswered_since: float | None = None
         self._config, self._client, self._store, self._clock = config, client, store, clock
         self._notifier = notifier or Notifier("")
         self._accounting = settings.accounting
@@ -96,8 +101,8 @@ class Daemon:
         self._ledger = Ledger(client, store, settings.cluster)
         self._proposals = Proposals(config, store, clock)
         self._around = Surroundings(config, store, self._machines, self._jobs, policy or default())
-        self._conclusions = Conclusions(config, store, clock, reader, self._proposals, self._around)
-        self._comments = CommentWriter(client, store, clock, config.daemon.verify_s)
+        self._conclusions = Conclusions(config, store, clock, reader, self._proposals, self._around, ask=self._ask)
+        self._comments = CommentWriter(client, store, clock, config.daemon.verify_s, self._ask)
         self._hints = Hints(config.paths.events)
         self._forgetting = Forgetting(config, store, clock)
         self._intake = self._make_intake()
@@ -125,7 +130,13 @@ class Daemon:
 
     def _make_duties(self) -> list[Duty]:
         every = self._config.daemon
+        shared = [
+            Duty("hints of stand-bys", IDLE_S, self._take_passed_on),
+            Duty("lease", every.lease_s / RENEWALS, self._give_way),
+            Duty("published reports", FORGET_EVERY_S, self._compare_published),
+        ]
         return [
+            *(shared if self._lease else ()),
             Duty("clock", 0.0, self._see_clock),
             Duty("controllers", CONTROLLERS_EVERY_S, self._ask_controllers),
             Duty("hints", 0.0, self._take_hints),
@@ -170,8 +181,12 @@ class Daemon:
     def _perform(self, duty: Duty) -> None:
         duty.seen = self._store.writes
         try:
+            if self._lease is not None:
+                self._lease.hold()
             duty.work()
             duty.failures = 0
+        except LeaseLost:
+            raise
         except NcclSlurmError as error:
             self._failed(duty, str(error))
         except Exception as error:
@@ -180,12 +195,19 @@ class Daemon:
         pause = min(2.0**duty.failures, BACK_OFF_MAX_S) if duty.failures else 0.0
         duty.due = self._clock.now() + max(duty.every_s, pause)
 
+    def _ask(self) -> None:
+        """Right before what others see and no transaction guards. Raises LeaseLost where another has taken over."""
+        if self._lease is not None:
+            self._lease.renew()
+
     def _failed(self, duty: Duty, why: str) -> None:
         duty.failures += 1
         if duty.failures == 1:
             _log.warning("%s: %s", duty.name, why)
         try:
             self._store.note(duty.name, why, self._clock.now())
+        except LeaseLost:
+            raise
         except NcclSlurmError:
             _log.warning("%s: the store did not take a note", duty.name)
 
@@ -213,7 +235,12 @@ class Daemon:
         self._conclusions.controllers = self._machines.controllers = hosts
 
     def _take_hints(self) -> None:
-        hinted = self._hints.take()
+        self._hint(self._hints.take())
+
+    def _take_passed_on(self) -> None:
+        self._hint(self._store.take_hints())
+
+    def _hint(self, hinted: Collection[int]) -> None:
         if hinted:
             self._hinted.update(dict.fromkeys(hinted, self._clock.now()))
             self._poll_jobs()
@@ -233,9 +260,26 @@ class Daemon:
                 self._conclusions.live(run, f"{hit[0].name} is {hit[0].full_state}")
 
     def _poll_jobs(self) -> None:
-        jobs = self._jobs.poll()
+        try:
+            jobs = self._jobs.poll()
+        except SlurmUnreachable:
+            self._unanswered_since = self._unanswered_since or self._clock.now()
+            raise
+        self._unanswered_since = None
         if not self._accounting:
             self._ledger.enter_live(jobs)
+
+    def _compare_published(self) -> None:
+        """A daemon that stood still while it published (a file system hung) may have put an older copy there."""
+        self._conclusions.find_unpublished(self._clock.now() - 2 * FORGET_EVERY_S)
+
+    def _give_way(self) -> None:
+        """slurmctld has not answered here for a term, and a stand-by says that it does there."""
+        since, term = self._unanswered_since, self._config.daemon.lease_s
+        if since is None or self._clock.now() - since < term:
+            return
+        if any(other.reaches_slurm and other.seen_s <= term for other in self._store.standbys()):
+            raise LeaseLost("slurmctld does not answer here, but on the host of a stand-by: the lease is given back")
 
     def _look_back(self) -> None:
         """Runs whose events were lost: found in accounting, in windows that overlap."""

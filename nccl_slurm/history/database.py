@@ -1,6 +1,6 @@
 """Opening the store and its transactions: SQLite (WAL) or MariaDB by PyMySQL, one family of errors for both.
 
-One store serves one cluster and one daemon; any number of commands read beside it.
+One store serves one cluster and one daemon at a time; any number of commands read beside it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, mak
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from nccl_slurm.errors import StoreBusy, StoreError
+from nccl_slurm.history.holding import refuse_under_a_lease
 from nccl_slurm.history.schema import MIGRATIONS, Migration, prepare
 
 __all__ = ["CHUNK", "Database", "checked_url", "chunks", "fitting", "packed", "unpacked"]
@@ -31,6 +32,9 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 _BUSY_S = 10
 #: SQLite takes 32,766 values in one statement.
 CHUNK = 2000
+#: MariaDB ends the connection of a client that stood still so long inside a transaction: one that was frozen there, or
+#: whose host died, would keep its locks for eight hours. A comment to any other server.
+_ABANDONED = "SET @nccl_slurm = 1 /*M!100300 , SESSION idle_transaction_timeout = 30 */"
 #: MariaDB: lock wait timeout, deadlock.
 _MARIADB_BUSY = (1205, 1213)
 #: MariaDB: unknown database, access denied to it or to the server.
@@ -45,6 +49,7 @@ class Database:
         self.where = where
         self._written_file = written_file  # of SQLite, where this process writes it
         self.writes = 0
+        self._fence: Callable[[Connection], None] | None = None  # of a daemon that has the lease (`history.lease`)
 
     @classmethod
     def open(
@@ -68,6 +73,8 @@ class Database:
         store = cls(engine, where, _sqlite_path(parsed) if sqlite and not read_only else None)
         try:
             with store._transaction(write=not read_only) as connection:
+                if not read_only:
+                    refuse_under_a_lease(connection, where, len(migrations) + 1)
                 prepare(connection, where, migrations, read_only=read_only)
         except BaseException:
             store.close()
@@ -105,6 +112,8 @@ class Database:
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         with self._transaction(write=True) as connection:
+            if self._fence is not None:
+                self._fence(connection)
             self.writes += 1
             yield connection
 
@@ -190,7 +199,7 @@ def _server_engine(url: URL, where: str) -> Engine:
     if url.get_backend_name() not in ("mysql", "mariadb"):
         raise StoreError(f"{where}: {url.get_backend_name()} is not supported; use SQLite or MariaDB")
     try:
-        connect = {"connect_timeout": _BUSY_S, "charset": "utf8mb4"}
+        connect = {"connect_timeout": _BUSY_S, "charset": "utf8mb4", "init_command": _ABANDONED}
         engine = create_engine(url, pool_pre_ping=True, pool_recycle=1800, connect_args=connect)
     except (NoSuchModuleError, ImportError):
         raise StoreError(f"{where}: PyMySQL is missing; install nccl-slurm[mariadb]") from None

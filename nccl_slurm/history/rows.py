@@ -11,8 +11,10 @@ from nccl_slurm.model import Job, Step, alike
 __all__ = [
     "ACTIVE",
     "AuditRow",
+    "Claim",
     "CommentRow",
     "Generation",
+    "Holder",
     "MachineRow",
     "NodeEventRow",
     "NodeSeen",
@@ -22,6 +24,7 @@ __all__ = [
     "RecordRow",
     "ReportRow",
     "RunRow",
+    "StandBySeen",
 ]
 
 #: States of a recommendation that still wants something: from a person, or from the machine.
@@ -259,3 +262,36 @@ class AuditRow:
     recommendation: int | None
     node: str
     text: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Of one process that wants the lease. ``place`` names what only one live process can hold: its state folder."""
+
+    token: str
+    host: str
+    pid: int
+    place: str
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who has the lease; ``token`` is empty where it was given back. ``since`` and ``left_s`` are by the database's
+    clock; ``left_s`` is below 0 where it has run out."""
+
+    token: str
+    host: str
+    pid: int
+    place: str
+    since: float
+    left_s: float
+
+
+@dataclass(frozen=True)
+class StandBySeen:
+    """A daemon that waits for the lease, ``seen_s`` seconds ago by the database's clock."""
+
+    host: str
+    pid: int
+    seen_s: float
+    reaches_slurm: bool

@@ -38,6 +38,8 @@ __all__ = [
     "audit",
     "comments",
     "generations",
+    "hints",
+    "lease",
     "machine_events",
     "machines",
     "meta",
@@ -53,6 +55,7 @@ __all__ = [
     "reports",
     "run_nodes",
     "runs",
+    "standbys",
     "version_of",
 ]
 
@@ -321,9 +324,37 @@ def _add_machines(connection: Connection) -> None:
     metadata.create_all(connection, tables=[machines, generations, machine_events], checkfirst=True)
 
 
+#: One row: which daemon works on this store (`history.lease`). Times are by the database's own clock.
+lease = _table(
+    "lease",
+    Column("name", String(40), primary_key=True),
+    Column("token", String(64), nullable=False),
+    Column("host", String(255), nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("place", String(64), nullable=False),
+    Column("since", Double, nullable=False),
+    Column("until", Double, nullable=False),
+)
+
+standbys = _table(
+    "standbys",
+    Column("host", String(255), primary_key=True),
+    Column("pid", BigInteger, nullable=False),
+    Column("seen", Double, nullable=False),
+    Column("reaches_slurm", Boolean, nullable=False),
+)
+
+#: Jobs whose end a stand-by was told of, for the daemon that works.
+hints = _table("hints", Column("raw_id", BigInteger, primary_key=True, autoincrement=False))
+
+
+def _add_lease(connection: Connection) -> None:
+    metadata.create_all(connection, tables=[lease, standbys, hints], checkfirst=True)
+
+
 #: ``MIGRATIONS[n]`` makes version n + 2 out of version n + 1. MariaDB commits each change of a table by itself, so a
 #: step that died half-way runs again: each must bear that.
-MIGRATIONS: tuple[Migration, ...] = (_add_review, _add_paths_and_quiet, _add_machines)
+MIGRATIONS: tuple[Migration, ...] = (_add_review, _add_paths_and_quiet, _add_machines, _add_lease)
 
 
 def version_of(connection: Connection) -> int:

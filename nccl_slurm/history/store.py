@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from nccl_slurm.history.comments import Comments
 from nccl_slurm.history.events import Events
+from nccl_slurm.history.lease import Leases
 from nccl_slurm.history.machine_events import MachineEvents
 from nccl_slurm.history.machines import Machines
 from nccl_slurm.history.outputs import Outputs
@@ -20,8 +21,10 @@ from nccl_slurm.history.values import Values
 __all__ = ["Store"]
 
 
-class Store(Retention, Records, Outputs, Paths, Events, Machines, MachineEvents, Comments, Recommendations, Values):
-    """``with Store.open(url) as store``. Methods raise StoreError (StoreBusy, StoreTooNew) and nothing else."""
+class Store(
+    Retention, Records, Outputs, Paths, Events, Machines, MachineEvents, Comments, Recommendations, Values, Leases
+):
+    """``with Store.open(url) as store``. Methods raise StoreError (StoreBusy, StoreTooNew, LeaseLost), nothing else."""
 
     def __enter__(self) -> Store:
         return self

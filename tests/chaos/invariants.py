@@ -14,6 +14,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pymysql
+import pymysql.cursors
+
 from tests.cluster.harness import Cluster
 from tests.cluster.processes import wait_until
 
@@ -108,12 +111,15 @@ def _hosts(text: str) -> list[str]:
 
 
 class Stored:
-    """The store's tables, read beside the daemon."""
+    """The store's tables, read beside the daemon: SQLite, or MariaDB where there are two controllers."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.path = cluster.scratch / "daemon" / "store.db"
+        self._socket = str(cluster.sql_socket) if cluster.backup else None
 
-    def rows(self, query: str) -> list[sqlite3.Row]:
+    def rows(self, query: str) -> Sequence[Any]:
+        if self._socket is not None:
+            return self._of_mariadb(self._socket, query)
         connection = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=20)
         connection.row_factory = sqlite3.Row
         try:
@@ -121,10 +127,22 @@ class Stored:
         finally:
             connection.close()
 
-    def runs(self) -> list[sqlite3.Row]:
+    @staticmethod
+    def _of_mariadb(socket: str, query: str) -> Sequence[Any]:
+        connection = pymysql.connect(
+            unix_socket=socket, user="root", database="nccl_slurm", cursorclass=pymysql.cursors.DictCursor
+        )
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(query)
+                return list(cursor.fetchall())
+        finally:
+            connection.close()
+
+    def runs(self) -> Sequence[Any]:
         return self.rows("select raw_id, run, id, start, status, disposition, state from runs")
 
-    def comments(self) -> list[sqlite3.Row]:
+    def comments(self) -> Sequence[Any]:
         return self.rows("select raw_id, run, state, text, why from comments")
 
     def newest_reports(self) -> dict[tuple[int, int], Any]:
@@ -144,7 +162,7 @@ def _settled(cluster: Cluster, waiting: Sequence[str]) -> bool:
         final = {(row["raw_id"], row["run"]) for row in stored.runs() if row["status"] == "final"}
         due: list[Any] = [row for row in stored.comments() if row["state"] in waiting]
         due += [key for key, report in stored.newest_reports().items() if _published(cluster, report) != report]
-    except sqlite3.Error:
+    except (sqlite3.Error, pymysql.Error):
         return False
     left = list((cluster.shared / "new").iterdir())
     return len(final) >= len(expected) and all(run.end is not None for run in expected) and not due and not left
@@ -163,7 +181,7 @@ def check(cluster: Cluster, comments: Mapping[str, str], *, lacking: Collection[
     return found
 
 
-def _matched(found: Findings, runs: Sequence[Run], rows: Sequence[sqlite3.Row]) -> Iterator[tuple[Run, int]]:
+def _matched(found: Findings, runs: Sequence[Run], rows: Sequence[Any]) -> Iterator[tuple[Run, int]]:
     """Each run of Slurm with the number that the store gave it; what is left over on either side is a fault."""
     left = list(rows)
     for run in runs:
@@ -243,7 +261,7 @@ def _check_records(found: Findings, keys: Mapping[Run, int], stored: Stored, lac
 
 
 def _check_folders(found: Findings, cluster: Cluster) -> None:
-    for part in ("shared/new", "shared/quarantine", "events/new"):
+    for part in ("shared/new", "shared/quarantine", "events/new", "events.ctl2/new"):
         left = sorted(path.name for path in (cluster.scratch / part).iterdir())
         found.need(not left, f"left in {part}: {left[:5]}")
 

@@ -34,10 +34,13 @@ class Scene:
 
 
 @contextmanager
-def opened(folder: Path, seed: int, *, cpus: int = 8, extra: Sequence[str] = SLURM) -> Iterator[Scene]:
+def opened(
+    folder: Path, seed: int, *, cpus: int = 8, extra: Sequence[str] = SLURM, backup: bool = False
+) -> Iterator[Scene]:
     """A cluster whose nccl-slurm.toml looks at all jobs; the daemon is not started."""
-    with Cluster(folder, cpus=cpus, extra=extra) as cluster:
-        cluster.write_daemon_config(cluster.daemon_config.read_text() + '\n[scope]\ndefault = "all"\n')
+    with Cluster(folder, cpus=cpus, extra=extra, backup=backup) as cluster:
+        for path in cluster.daemon_config.parent.glob("nccl-slurm*.toml"):
+            path.write_text(path.read_text() + '\n[scope]\ndefault = "all"\n')
         yield Scene(cluster, seed)
 
 
@@ -53,6 +56,7 @@ def command(
     *,
     cpus: int = 8,
     extra: Sequence[str] = SLURM,
+    backup: bool = False,
 ) -> int:
     """Runs the scenario as ``python -m tests.chaos.NAME``; returns the exit status."""
     parser = argparse.ArgumentParser(
@@ -63,7 +67,7 @@ def command(
     parser.add_argument("--scratch", type=Path, default=Path(f"/var/tmp/nccl-slurm-chaos-{name}"))
     chosen = parser.parse_args()
     try:
-        with opened(chosen.scratch.absolute(), chosen.seed, cpus=cpus, extra=extra) as scene:
+        with opened(chosen.scratch.absolute(), chosen.seed, cpus=cpus, extra=extra, backup=backup) as scene:
             found = play(scene, chosen)
     except ClusterError as error:
         print(f"{name}: seed {chosen.seed}: {error}", file=sys.stderr)

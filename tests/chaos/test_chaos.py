@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from tests.chaos import away, burst, crash, full, kill
+from tests.chaos import away, burst, clock, crash, failover, full, kill
 from tests.chaos.invariants import Findings
 from tests.chaos.scenario import Scene, opened
 from tests.cluster.conftest import scratch_slot
@@ -21,13 +22,25 @@ STEPS = tuple(
 )
 
 
-@pytest.fixture
-def scene() -> Iterator[Scene]:
+@contextmanager
+def opened_here(*, backup: bool = False) -> Iterator[Scene]:
     if os.geteuid() != 0:
         pytest.skip("needs root")
     if missing := missing_programs():
         pytest.skip(f"not installed: {', '.join(missing)}")
-    with scratch_slot() as folder, opened(folder, SEED, cpus=16) as made:
+    with scratch_slot() as folder, opened(folder, SEED, cpus=16, backup=backup) as made:
+        yield made
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with opened_here() as made:
+        yield made
+
+
+@pytest.fixture
+def two_controllers() -> Iterator[Scene]:
+    with opened_here(backup=True) as made:
         yield made
 
 
@@ -46,6 +59,16 @@ def test_machines_that_crash(scene: Scene) -> None:
 
 def test_all_of_slurm_away(scene: Scene) -> None:
     holds(away.play(scene, ["all"], seconds=20.0))
+
+
+def test_a_controller_that_dies_and_a_daemon_that_was_frozen(two_controllers: Scene) -> None:
+    """A slurmctld that takes over sends ends of jobs once more, with the comment of their submission: so until the look
+    that follows when it has forgotten them."""
+    holds(failover.play(two_controllers, ["frozen", "host"]))
+
+
+def test_a_clock_that_is_set(scene: Scene) -> None:
+    holds(clock.play(scene, [3600.0, -3600.0, -30.0], jobs=8, verified=False))
 
 
 def test_full_disks(scene: Scene) -> None:

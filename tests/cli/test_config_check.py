@@ -101,12 +101,17 @@ def password(number: int) -> Callable[[Site], None]:
     return change
 
 
+CONTROLLERS = SLURM + "echo 'Slurmctld(primary) at a is UP'\necho 'Slurmctld(backup) at b is DOWN'\n"
 OURS = "NCCL_SLURM_SHARED=SITE/shared\nNCCL_SLURM_EVENTS=SITE/events\n"
 ERRORS: list[tuple[Callable[[Site], None], str]] = [
     (toml(store='url = "nonsense"'), "store.url: store.url is no database URL; give"),
     (toml(store='url = "sqlite://"'), "store.url: store.url names no file; give"),
     (toml(store='url = "postgresql://h/x"'), "postgresql is not supported; use SQLite or MariaDB"),
     (toml(store='url = "mysql+mysqldb://h/x"'), "PyMySQL is missing; install"),
+    (
+        write("bin/scontrol", CONTROLLERS, 0o755),
+        "store.url: SQLite is a file of one host, and slurmctld may run on a, b:",
+    ),
     (toml(store='password_file = "/nonexistent/p"'), "store.password_file: /nonexistent/p: No such file"),
     (password(0o644), "others can read it, or it is no file; chmod 0600"),
     (toml(daemon="settle_s = 900.5"), "daemon.settle_s: is longer than daemon.settle_cap_s (900.5 > 900)"),

@@ -14,7 +14,7 @@ from nccl_slurm.cli.daemon import alone
 from nccl_slurm.cli.main import main as nccl_slurm
 from nccl_slurm.daemon.outcomes import outcomes
 from nccl_slurm.daemon.publish import publish
-from nccl_slurm.history.rows import RunRow
+from nccl_slurm.history.rows import Claim, RunRow
 from nccl_slurm.history.store import Store
 from tests.cli.test_errors import NOBODY, needs_root
 from tests.collect.test_shared import record
@@ -119,6 +119,20 @@ def test_not_beside_a_daemon(site: Path, url: str, capsys: pytest.CaptureFixture
         status, _, err = forget(capsys, "1")
     assert status == 1 and "stop that one first" in err
     kept(site, url, [1, 2, 3, 12])
+
+
+def test_not_beside_a_daemon_on_another_host(site: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if url.startswith("sqlite"):
+        pytest.skip("a file is no other host's")
+    claim = Claim("token", "ctl2", 22, "place")
+    with Store.open(url) as store:
+        assert store.take_lease(claim, 600.0) is None
+        status, _, err = forget(capsys, "1")
+        assert status == 1 and "daemon on ctl2 (pid 22) works on it; stop the daemons on all hosts first" in err
+        kept(site, url, [1, 2, 3, 12])
+        store.release_lease(claim)
+    assert forget(capsys, "1") == (0, "1 runs forgotten\n", "")
+    kept(site, url, [2, 3, 12])
 
 
 @needs_root

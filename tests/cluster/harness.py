@@ -27,8 +27,9 @@ from types import TracebackType
 from tests.cluster import machine, releases, scratch, settings
 from tests.cluster.client import FINAL, PATH, Client, ClusterError, succeed
 from tests.cluster.processes import Processes, free_ports, wait_until
+from tests.cluster.settings import BACKUP
 
-__all__ = ["FINAL", "NODES", "Cluster", "ClusterError", "missing_programs"]
+__all__ = ["BACKUP", "FINAL", "NODES", "Cluster", "ClusterError", "missing_programs"]
 
 #: Each node has an address of its own on the loopback device, so that it also has a name of its own in reverse.
 NODES = {f"n{number}": f"127.0.22.{number}" for number in range(1, 5)}
@@ -55,8 +56,9 @@ class Cluster(Client):
 
     ``hooks=False`` runs Slurm without nccl-slurm's hooks. ``gpus`` and ``cpus`` are the numbers of pretended ones a
     node. ``extra`` are lines for slurm.conf. ``release`` (``24.11``): a Slurm that is not the machine's own, see
-    `releases`. Ordinary users must reach the scratch folder, and its path must be short:
-    sockets lie in it, and a socket's path has at most 107 bytes.
+    `releases`. ``backup``: a second slurmctld on a host `BACKUP`, with its own folders for events and state; daemons
+    of nccl-slurm (``on=BACKUP`` for the second) then share a store in MariaDB. Ordinary users must reach the scratch
+    folder, and its path must be short: sockets lie in it, and a socket's path has at most 107 bytes.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Cluster(Client):
         cpus: int = 8,
         extra: Sequence[str] = (),
         release: str | None = None,
+        backup: bool = False,
     ) -> None:
         super().__init__(folder)
         self.nodes = tuple(NODES)
@@ -79,6 +82,7 @@ class Cluster(Client):
         self.sysroot = folder / "sysroot"
         self.sql_socket = folder / "run" / "sql.socket"
         self._hooks, self._gpus, self._cpus, self._extra = hooks, gpus, cpus, tuple(extra)
+        self.backup = backup
         self.release, self._root = release, None if release is None else releases.find(release)
         self._processes = Processes(folder)
         self._ports: Mapping[str, int] = {}
@@ -99,7 +103,7 @@ class Cluster(Client):
         self.scratch.mkdir(mode=0o755, parents=True, exist_ok=True)
         self.stop()
         scratch.ensure_users()
-        scratch.ensure_hosts(NODES)
+        scratch.ensure_hosts({**NODES, settings.BACKUP: settings.BACKUP_ADDRESS} if self.backup else NODES)
         scratch.make_folders(self.scratch, self.nodes)
         if self._root:
             self.bin.symlink_to(self._root.bin)
@@ -137,13 +141,14 @@ class Cluster(Client):
             scratch=self.scratch,
             checkout=CHECKOUT,
             release=_release(self.inside(["slurmctld", "-V"])),
-            host=socket.gethostname().partition(".")[0],
+            host=_short_host(),
             nodes=NODES,
             ports=self._ports,
             cpus=self._cpus,
             gpus=self._gpus,
             hooks=scratch.install_hooks(self.scratch, CHECKOUT) if self._hooks else {},
             extra=self._extra,
+            backup=self.backup,
             plugins=self._root.plugins if self._root else None,
         )
         scratch.write_files(of, _node_python())
@@ -158,6 +163,8 @@ class Cluster(Client):
         self.start_database()
         self.start_slurmdbd()
         self.start_slurmctld()
+        if self.backup:
+            self.start_slurmctld(on=BACKUP)
         for node in self.nodes:
             self.start_slurmd(node)
         self.wait_idle()
@@ -221,12 +228,16 @@ class Cluster(Client):
     def stop_slurmdbd(self) -> None:
         self._processes.stop("slurmdbd")
 
-    def start_slurmctld(self) -> None:
-        self._start("slurmctld", self.inside(["slurmctld", "-D"]))
-        self._await("slurmctld", lambda: self.slurm("scontrol", "ping", check=False).returncode == 0)
+    def start_slurmctld(self, on: str = "") -> None:
+        command = ["slurmctld", "-D", *(["-f", f"{self.scratch}/etc/slurm.{on}.conf"] if on else [])]
+        self._start(_named("slurmctld", on), self.inside(_on_host(on, command)))
+        word = f" at {on or _short_host()} is UP"
+        self._await(
+            _named("slurmctld", on), lambda: word in self.slurm("scontrol", "ping", check=False).stdout, timeout=60.0
+        )
 
-    def stop_slurmctld(self) -> None:
-        self._processes.stop("slurmctld")
+    def stop_slurmctld(self, on: str = "", number: int = signal.SIGTERM) -> None:
+        self._processes.stop(_named("slurmctld", on), number)
 
     def restart_slurmctld(self) -> None:
         self.stop_slurmctld()
@@ -321,28 +332,42 @@ class Cluster(Client):
         """In place of the one that `start` wrote (`settings.daemon_toml`); read at the daemon's next start."""
         self.daemon_config.write_text(text)
 
-    def start_daemon(self, *, user: str = "root", timeout: float = 20.0, wait_ready: bool = True) -> None:
-        """Run ``nccl-slurm daemon`` and wait for its READY=1 (sd_notify(3)). Output: ``log/nccl-slurm.out``."""
-        command = [str(Path(sys.executable).parent / "nccl-slurm")]
+    def start_daemon(
+        self,
+        *,
+        user: str = "root",
+        timeout: float = 20.0,
+        wait_ready: bool = True,
+        on: str = "",
+        program: Sequence[str] = (),
+    ) -> None:
+        """Run ``nccl-slurm daemon`` and wait for its READY=1 (sd_notify(3)). Output: ``log/nccl-slurm.out``.
+        ``program`` stands in for the command ``nccl-slurm``."""
+        command = [*program] or [str(Path(sys.executable).parent / "nccl-slurm")]
         if user != "root":
             rights = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
             command = [*rights, str(self.job_python()), "-c", "from nccl_slurm.cli.main import main; main()"]
-        command += ["daemon", "--config", str(self.daemon_config), "--foreground"]
-        notify = self.scratch / "run" / "notify.socket"
+        config = self.daemon_config.with_suffix(f".{on}.toml") if on else self.daemon_config
+        command = _on_host(on, [*command, "daemon", "--config", str(config), "--foreground"])
+        name = _named("nccl-slurm", on)
+        notify = self.scratch / "run" / f"{_named('notify', on)}.socket"
         notify.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
             ear.bind(str(notify))
             notify.chmod(0o666)
             ear.settimeout(0.1)
-            self._start("nccl-slurm", command, NOTIFY_SOCKET=str(notify))
+            self._start(name, command, NOTIFY_SOCKET=str(notify))
             if wait_ready:
-                self._await("nccl-slurm", lambda: _hears(ear, b"READY=1"), timeout)
+                self._await(name, lambda: _hears(ear, b"READY=1"), timeout)
 
-    def daemon_pid(self) -> int | None:
-        return self._processes.pid("nccl-slurm")
+    def daemon_pid(self, on: str = "") -> int | None:
+        return self._processes.pid(_named("nccl-slurm", on))
 
-    def stop_daemon(self, number: int = signal.SIGTERM) -> None:
-        self._processes.stop("nccl-slurm", number)
+    def daemon_alive(self, on: str = "") -> bool:
+        return self._processes.alive(_named("nccl-slurm", on))
+
+    def stop_daemon(self, number: int = signal.SIGTERM, on: str = "") -> None:
+        self._processes.stop(_named("nccl-slurm", on), number)
 
     def wait_idle(self, timeout: float = 30.0) -> None:
         """Wait until every node is idle. Changes nothing: a drained node has to be resumed first."""
@@ -372,6 +397,19 @@ class Cluster(Client):
             if self.node_state(node) not in ("IDLE", "ALLOCATED", "MIXED", "IDLE+COMPLETING", "COMPLETING"):
                 self.slurm("scontrol", "update", f"nodename={node}", "state=resume", check=False)
         self.wait_idle(60.0)
+
+
+def _short_host() -> str:
+    return socket.gethostname().partition(".")[0]
+
+
+def _named(name: str, on: str) -> str:
+    return f"{name}.{on}" if on else name
+
+
+def _on_host(on: str, command: Sequence[str]) -> list[str]:
+    """With that host's name; one process, which a signal reaches."""
+    return ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', on, *command] if on else list(command)
 
 
 def _hears(ear: socket.socket, word: bytes) -> bool:

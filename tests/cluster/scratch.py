@@ -33,12 +33,15 @@ USERS = {"alice": 7001, "bob": 7002}
 #: Folder below scratch → owner, mode. ``run`` takes files of daemons of four users, and goes with the cluster.
 FOLDERS = {
     "daemon": ("root", 0o750),
+    "daemon.ctl2": ("root", 0o750),
     "dev": ("root", 0o755),
     "etc": ("root", 0o755),
     "etc/rules.d": ("root", 0o755),
     "events": ("slurm", 0o700),
     "events/new": ("slurm", 0o700),
     "events/tmp": ("slurm", 0o700),
+    "events.ctl2": ("slurm", 0o700),
+    "events.ctl2/new": ("slurm", 0o700),
     "home": ("root", 0o755),
     "home/alice": ("alice", 0o755),
     "home/bob": ("bob", 0o755),
@@ -62,7 +65,7 @@ FOLDERS = {
 }
 
 #: Written by daemons that are not root. They may make no file in ``log``: where anybody may, a user can leave a link.
-LOGS = ("slurmctld.log", "slurmdbd.log")
+LOGS = ("slurmctld.log", "slurmctld.ctl2.log", "slurmdbd.log")
 
 #: Key of slurm.conf → pattern below ``slurm/``. Slurm globs the first two only.
 HOOKS = {
@@ -164,6 +167,9 @@ def write_files(of: settings.Settings, python: str) -> None:
     (etc / "cgroup.conf").write_text(settings.cgroup_conf(of))
     (etc / "capture.conf").write_text(settings.capture_conf(of, python))
     (etc / "nccl-slurm.toml").write_text(settings.daemon_toml(of))
+    if of.backup:
+        (etc / f"slurm.{settings.BACKUP}.conf").write_text(settings.backup_conf(of))
+        (etc / f"nccl-slurm.{settings.BACKUP}.toml").write_text(settings.daemon_toml(of, f".{settings.BACKUP}"))
     for program in jobs.FOLDER.glob("*.py"):
         shutil.copy(program, of.scratch / "jobs")
     _secret(etc / "slurmdbd.conf", settings.slurmdbd_conf(of, password), "slurm")

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 __all__ = [
+    "BACKUP",
     "PARTITIONS",
     "Settings",
+    "backup_conf",
     "capture_conf",
     "cgroup_conf",
     "daemon_toml",
@@ -20,6 +22,8 @@ __all__ = [
 
 #: ``batch`` is the default; jobs in ``high`` preempt (requeue) those in ``batch``; ``quiet`` is for hooks turned off.
 PARTITIONS = ("batch", "high", "quiet")
+#: Name and address of the second controller, where a cluster has one: on the same machine, in a UTS name space.
+BACKUP, BACKUP_ADDRESS = "ctl2", "127.0.22.102"
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Settings:
     gpus: int = 0
     hooks: Mapping[str, Path] = field(default_factory=dict)  # Prolog, Epilog, TaskProlog, EpilogSlurmctld that exist
     extra: Sequence[str] = ()  # lines for the end of slurm.conf
+    backup: bool = False  # a second slurmctld, and one store in MariaDB for the daemons of both
     plugins: Path | None = None  # of a Slurm that is not the machine's own, whose commands are in scratch/bin
 
 
@@ -44,12 +49,29 @@ def slurm_conf(of: Settings) -> str:
     return "\n".join(lines) + "\n"
 
 
+def backup_conf(of: Settings) -> str:
+    """For the second slurmctld: of a key that is there twice the later line counts."""
+    return slurm_conf(of) + (
+        f"SlurmctldPidFile={of.scratch}/run/slurmctld.{BACKUP}.pid\n"
+        f"SlurmctldLogFile={of.scratch}/log/slurmctld.{BACKUP}.log\n"
+    )
+
+
+def _controllers(of: Settings) -> list[str]:
+    """Both listen on one port: each at its own address alone, which is not Slurm's default."""
+    first = f"SlurmctldHost={of.host}(127.0.0.1)"
+    if not of.backup:
+        return [first]
+    second = f"SlurmctldHost={BACKUP}({BACKUP_ADDRESS})"
+    return [first, second, "CommunicationParameters=NoCtldInAddrAny", "DebugFlags=NO_CONF_HASH"]
+
+
 def _daemons(of: Settings) -> list[str]:
     """Private sockets and ports. AccountingStoragePass keeps slurmdbd's clients off the machine's own munge socket."""
     socket = of.scratch / "run" / "munge.socket"
     return [
         "ClusterName=lab",
-        f"SlurmctldHost={of.host}(127.0.0.1)",
+        *_controllers(of),
         f"SlurmctldPort={of.ports['ctld']}",
         "SlurmUser=slurm",
         "AuthType=auth/munge",
@@ -156,6 +178,8 @@ def cgroup_conf(of: Settings) -> str:
 def capture_conf(of: Settings, python: str) -> str:
     """Sourced by the hooks of all nodes of the one machine: what differs by node hangs on $SLURMD_NODENAME."""
     scratch, node = of.scratch, "${SLURMD_NODENAME:-controller}"
+    here = f'read -r host </proc/sys/kernel/hostname; [ "$host" != {BACKUP} ]'
+    own = f"{here} || NCCL_SLURM_EVENTS={scratch}/events.{BACKUP}\n"
     return f"""\
 NCCL_SLURM_HOOKS={scratch}/prefix/slurm
 NCCL_SLURM_PREFIX={of.checkout}
@@ -167,7 +191,7 @@ NCCL_SLURM_SYSROOT={scratch}/sysroot/{node}
 NCCL_SLURM_KERNEL_LOG={scratch}/kernel/{node}.log
 NCCL_SLURM_IDENTITY=machine-{node}
 if [ -r {scratch}/identity/{node} ]; then read -r NCCL_SLURM_IDENTITY <{scratch}/identity/{node} || :; fi
-"""
+{own if of.backup else ""}"""
 
 
 def init_sql(password: str) -> str:
@@ -182,17 +206,20 @@ GRANT ALL ON nccl_slurm.* TO {user};
 """
 
 
-def daemon_toml(of: Settings) -> str:
-    """nccl-slurm.toml with a site's defaults, but for paths and for waits that a test can't afford."""
+def daemon_toml(of: Settings, suffix: str = "") -> str:
+    """nccl-slurm.toml with a site's defaults, but for paths and for waits that a test can't afford. ``suffix``: of the
+    folders on the second controller's own disk."""
     scratch = of.scratch
+    url = f"mariadb+pymysql://root@localhost/nccl_slurm?unix_socket={scratch}/run/sql.socket"
+    store = f'[store]\nurl = "{url}"\n\n' if of.backup else ""
     commands = f'bin = "{scratch}/bin"\n' if of.plugins else ""
     return f"""\
 [paths]
-state = "{scratch}/daemon"
+state = "{scratch}/daemon{suffix}"
 shared = "{scratch}/shared"
-events = "{scratch}/events"
+events = "{scratch}/events{suffix}"
 
-[slurm]
+{store}[slurm]
 conf = "{scratch}/etc/slurm.conf"
 {commands}
 [daemon]
@@ -203,6 +230,7 @@ reconcile_s = 5
 settle_s = 5
 settle_cap_s = 30
 verify_s = 5
+lease_s = 10
 
 [rules]
 folder = "{scratch}/etc/rules.d"

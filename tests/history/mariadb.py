@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import shutil
 import socket
 import subprocess
@@ -29,12 +30,14 @@ class Server:
         self._folder = folder
         self.socket = folder / "sock"
         self._process: subprocess.Popen[bytes] | None = None
+        # A server that starts removes temporary tables in /tmp, those of another one that starts as well.
+        self._env = {**os.environ, "TMPDIR": str(folder)}
 
     def __enter__(self) -> Server:
         data = self._folder / "data"
         own = [f"--datadir={data}", f"--user={getpass.getuser()}"]
         install = [_program("mariadb-install-db"), "--no-defaults", *own, "--auth-root-authentication-method=normal"]
-        subprocess.run(install, check=True, capture_output=True, timeout=120)
+        subprocess.run(install, check=True, capture_output=True, timeout=120, env=self._env)
         self._own = own
         self.start()
         return self
@@ -47,7 +50,7 @@ class Server:
         quick = ["--skip-networking", "--innodb-flush-log-at-trx-commit=0", "--innodb-lock-wait-timeout=1"]
         log = f"--log-error={self._folder / 'error.log'}"
         command = [_program("mariadbd"), "--no-defaults", *self._own, f"--socket={self.socket}", log, *small, *quick]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=self._env)
         deadline = time.monotonic() + 60
         while not self._answers():
             assert self._process.poll() is None, (self._folder / "error.log").read_text()[-2000:]
