@@ -28,6 +28,7 @@ from nccl_slurm.parse.patterns import compile_rows
 from nccl_slurm.recommend.policy import Policy
 from nccl_slurm.scheduler.cli_client import CliClient
 from nccl_slurm.scheduler.client import Settings
+from nccl_slurm.scheduler.pyslurm_client import PyslurmClient, is_installed
 
 __all__ = ["alone", "command"]
 
@@ -80,7 +81,7 @@ def alone(state: Path) -> Iterator[None]:
 
 
 def _serve(loaded: Config, state: Path, once: bool) -> None:
-    clock, client = SystemClock(), CliClient(loaded.slurm.bin, loaded.slurm.conf, loaded.slurm.timeout_s)
+    clock, client = SystemClock(), _client(loaded.slurm)
     stopping = _stop_on_signal()
     store = Store.open(loaded.store_url, password=loaded.store_password())
     try:
@@ -91,7 +92,13 @@ def _serve(loaded: Config, state: Path, once: bool) -> None:
         _log.info("watching cluster %s", settings.cluster)
         daemon.tick() if once else daemon.run(stopping)
     finally:
+        client.close()
         store.close()
+
+
+def _client(slurm: config.Slurm) -> CliClient:
+    kind = PyslurmClient if slurm.client == "auto" and is_installed() else CliClient
+    return kind(slurm.bin, slurm.conf, slurm.timeout_s)
 
 
 def _first_word(ask: Callable[[], Settings], clock: SystemClock, once: bool, stopping: Callable[[], bool]) -> Settings:

@@ -287,4 +287,5 @@ class Daemon:
 
     def _heartbeat(self) -> None:
         self._store.set_value("heartbeat", int(self._clock.now()))
+        self._store.set_value("pyslurm", int(self._client.backend == "pyslurm"))
         self._notifier.alive("watching")

@@ -19,6 +19,7 @@ from nccl_slurm.scheduler.client import Controller, NodeEvent, NodeState, Settin
 __all__ = [
     "EVENT_FIELDS",
     "clean",
+    "configured_gpus",
     "exit_pair",
     "gpus_of",
     "hosts_of",
@@ -194,11 +195,11 @@ def _node(chunk: str) -> NodeState | None:
         boot_time=time_of(values.get("boot")),
         slurmd_start=time_of(values.get("slurmd")),
         version=text_of(values.get("version")),
-        gpus=_configured_gpus(values.get("gres")),
+        gpus=configured_gpus(values.get("gres")),
     )
 
 
-def _configured_gpus(gres: str | None) -> int | None:
+def configured_gpus(gres: str | None) -> int | None:
     """``gpu:h100:8(S:0-1),shard:16`` → 8. Types such as ``1g.10gb`` are parts of a GPU (MIG)."""
     if gres is None:
         return None

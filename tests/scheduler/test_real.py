@@ -1,4 +1,7 @@
-"""The client on a real Slurm: the forms it reads, the traps that `FakeSlurm` copies, users' hostile text."""
+"""Both clients on a real Slurm: the forms they read, the traps that `FakeSlurm` copies, users' hostile text.
+
+pyslurm is tested where it is installed and of the cluster's release.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import pytest
 from nccl_slurm.errors import SlurmRefused, SlurmUnreachable
 from nccl_slurm.scheduler.cli_client import CliClient
 from nccl_slurm.scheduler.client import Accounted, CommentState, LiveJob
+from nccl_slurm.scheduler.pyslurm_client import PyslurmClient, is_installed
 from tests.cluster.conftest import scratch_slot
 from tests.cluster.harness import Cluster
 from tests.cluster.processes import wait_until
@@ -53,8 +57,23 @@ def cluster(release: str | None) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def client(cluster: Cluster) -> CliClient:
+def commands(cluster: Cluster) -> CliClient:
     return CliClient(str(cluster.slurm_bin), str(cluster.conf), 30)
+
+
+@pytest.fixture(scope="module", params=["commands", "pyslurm"])
+def client(request: pytest.FixtureRequest, cluster: Cluster, commands: CliClient) -> Iterator[CliClient]:
+    if request.param == "commands":
+        yield commands
+        return
+    if not is_installed():
+        pytest.skip("pyslurm is not installed (docs/pyslurm.md)")
+    made = PyslurmClient(str(cluster.slurm_bin), str(cluster.conf), 30)
+    made.nodes()
+    if made.backend != "pyslurm":
+        pytest.skip(f"pyslurm does not fit Slurm {cluster.release or 'of this machine'}, or can't be imported")
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +123,23 @@ def newest(client: CliClient, raw_id: int) -> CommentState:
 
 def tasks(client: CliClient, array: int) -> dict[str, Accounted]:
     return {job.id: job for job in client.accounting(since=0.0) if job.id.startswith(f"{array}_")}
+
+
+def test_both_clients_have_the_same_objects(client: CliClient, commands: CliClient, jobs: Jobs) -> None:
+    """Asked again where something changed between the two."""
+
+    def ends(found: CliClient) -> dict[int, CommentState]:
+        return found.comments([jobs.own, jobs.gpus, jobs.array, jobs.het, jobs.het + 1, jobs.requeued, jobs.hostile])
+
+    backend = client.backend
+    assert wait_until(lambda: client.nodes() == commands.nodes(), 10), (client.nodes(), commands.nodes())
+    assert wait_until(lambda: by_id(client) == by_id(commands), 10), (by_id(client), by_id(commands))
+    assert wait_until(lambda: ends(client) == ends(commands), 10), (ends(client), ends(commands))
+    assert client.backend == backend
+
+
+def by_id(client: CliClient) -> dict[int, LiveJob]:
+    return {job.raw_id: job for job in client.jobs()}
 
 
 def test_settings_version_controllers(client: CliClient) -> None:
@@ -295,7 +331,7 @@ def test_daemons_that_are_away(cluster: Cluster, client: CliClient, jobs: Jobs) 
         assert client.nodes()
     finally:
         cluster.start_slurmdbd()
-    hurried = CliClient(str(cluster.slurm_bin), str(cluster.conf), 1)  # Slurm's commands try for 10 to 20 s
+    hurried = type(client)(str(cluster.slurm_bin), str(cluster.conf), 1)  # Slurm's commands try for 10 to 20 s
     cluster.stop_slurmctld()
     try:
         each([client.nodes, hurried.jobs, hurried.settings, lambda: hurried.write_live_comment(own, "x")])
