@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 NODE = (
-    *("name", "state", "reason", "reason_user", "reason_time", "boot_time", "slurmd_start_time", "slurm_version"),
+    *("name", "state", "reason", "reason_time", "boot_time", "slurmd_start_time", "slurm_version"),
     "configured_gres",
 )
 JOB = (
     *("id", "name", "state", "array_id", "array_task_id", "array_tasks_waiting", "array_tasks_parallel"),
-    *("heterogeneous_id", "heterogeneous_offset", "user_name", "user_id", "partition", "state_reason"),
+    *("heterogeneous_id", "heterogeneous_offset", "user_id", "partition", "state_reason"),
     *("allocated_nodes", "batch_host", "is_batch_job", "standard_output", "standard_error", "working_directory"),
     *("comment", "submit_time", "start_time", "end_time", "requeue_count", "exit_code", "exit_code_signal"),
     *("derived_exit_code", "derived_exit_code_signal"),
@@ -36,14 +36,22 @@ RECORD = (
 
 
 def _nodes(slurm: Any, _wanted: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    return (_row(node, NODE) for node in slurm.Nodes.load().values())
+    for node in slurm.Nodes.load().values():
+        yield {**_row(node, NODE), "reason_user": node.reason_user if node.reason else None}
 
 
 def _jobs(slurm: Any, _wanted: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """pyslurm's ``gres`` of a job is what it wants, that of ``allocated_tres`` what it has."""
+    """pyslurm's ``gres`` of a job is what it wants, that of ``allocated_tres`` what it has. Each ``user_name`` asks the
+    system's list of users."""
+    users: dict[int, str | None] = {}
     for job in slurm.Jobs.load().values():
-        tres = job.allocated_tres
-        yield {**_row(job, JOB), "gres": None if tres is None else {k: int(v.count) for k, v in tres.gres.items()}}
+        if job.user_id not in users:
+            users[job.user_id] = job.user_name
+        yield {**_row(job, JOB), "user_name": users[job.user_id], "gres": _gres(job.allocated_tres)}
+
+
+def _gres(tres: Any) -> dict[str, int] | None:
+    return None if tres is None else {name: int(one.count) for name, one in tres.gres.items()}
 
 
 def _comments(slurm: Any, wanted: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

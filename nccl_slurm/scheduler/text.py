@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from functools import lru_cache
 
 from nccl_slurm.errors import SlurmRefused
 from nccl_slurm.hosts import expand
@@ -139,6 +140,7 @@ def hosts_of(hostlist: str | None) -> tuple[str, ...]:
         return ()
 
 
+@lru_cache(maxsize=1024)
 def split_state(text: str) -> tuple[str, frozenset[str]]:
     """``DOWN*+DRAIN`` → ``DOWN``, {``DRAIN``, ``NOT_RESPONDING``}."""
     flags: set[str] = set()
@@ -199,6 +201,7 @@ def _node(chunk: str) -> NodeState | None:
     )
 
 
+@lru_cache(maxsize=1024)
 def configured_gpus(gres: str | None) -> int | None:
     """``gpu:h100:8(S:0-1),shard:16`` → 8. Types such as ``1g.10gb`` are parts of a GPU (MIG)."""
     if gres is None:
