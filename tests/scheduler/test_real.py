@@ -6,13 +6,14 @@ pyslurm is tested where it is installed and of the cluster's release.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import pytest
 
 from nccl_slurm.errors import SlurmRefused, SlurmUnreachable
+from nccl_slurm.scheduler import jsontext
 from nccl_slurm.scheduler.cli_client import CliClient
 from nccl_slurm.scheduler.client import Accounted, CommentState, LiveJob
 from nccl_slurm.scheduler.pyslurm_client import PyslurmClient, is_installed
@@ -136,6 +137,66 @@ def test_both_clients_have_the_same_objects(client: CliClient, commands: CliClie
     assert wait_until(lambda: by_id(client) == by_id(commands), 10), (by_id(client), by_id(commands))
     assert wait_until(lambda: ends(client) == ends(commands), 10), (ends(client), ends(commands))
     assert client.backend == backend
+
+
+@pytest.fixture
+def printed(cluster: Cluster) -> Callable[..., bytes]:
+    """What a command of Slurm prints as JSON."""
+    if cluster.slurm("squeue", "--json", check=False).returncode:
+        pytest.skip("this Slurm was built without JSON")
+    return lambda *command: cluster.slurm(*command, "--json").stdout.encode()
+
+
+def test_json_is_a_second_witness_of_nodes(client: CliClient, jobs: Jobs, printed: Callable[..., bytes]) -> None:
+    command = ["sinfo"] if before_json_of_scontrol(client) else ["scontrol", "show", "nodes"]
+    assert wait_until(lambda: jsontext.read_nodes(printed(*command)) == client.nodes(), 10), client.nodes()
+
+
+def test_json_is_a_second_witness_of_live_jobs(client: CliClient, jobs: Jobs, printed: Callable[..., bytes]) -> None:
+    """But for the paths of the output (see `jsontext`)."""
+
+    def differing() -> list[str]:
+        text = by_id(client)
+        found = jsontext.read_live(printed("squeue", "-a", "-t", "all"), gpus_tracked=True)
+        return [line for job in found for line in differences(job, replace(text[job.raw_id], stdout=None, stderr=None))]
+
+    assert wait_until(lambda: not differing(), 10), differing()
+
+
+def test_json_is_a_second_witness_of_accounting(client: CliClient, jobs: Jobs, printed: Callable[..., bytes]) -> None:
+    """But for the record's number, the uid, and what 22.05 has no word or a wrong word for."""
+
+    def told(job: Accounted) -> Accounted:
+        job = replace(job, record=None, uid=None)
+        if not before_json_of_scontrol(client):
+            return job
+        return replace(job, exit=None, derived_exit=None, user=None, cancelled_by=None, steps=())
+
+    def both() -> tuple[list[Accounted], list[Accounted]]:
+        found = jsontext.read_accounting(printed("sacct", "-D", "-a", "-S", "1970-01-20"), gpus_tracked=True)
+        return in_order(map(told, found)), in_order(map(told, client.accounting(since=0.0)))
+
+    def differing() -> list[str]:
+        return [line for json, text in zip(*both(), strict=True) for line in differences(json, text)]
+
+    assert wait_until(lambda: len(set(map(len, both()))) == 1, 10), both()
+    assert wait_until(lambda: not differing(), 10), differing()
+
+
+def in_order(jobs: Iterable[Accounted]) -> list[Accounted]:
+    """JSON of 22.05 comes by id."""
+    return sorted(jobs, key=lambda job: (job.raw_id, job.submit, job.start or 0.0))
+
+
+def differences(one: LiveJob | Accounted, other: LiveJob | Accounted) -> list[str]:
+    """A job that waits has no GPUs: squeue tells those that it wants."""
+    names = [field.name for field in fields(one) if field.name != "gpus" or one.nodes]
+    pairs = ((name, getattr(one, name), getattr(other, name)) for name in names)
+    return [f"{one.id} {name}: {first!r}, {second!r}" for name, first, second in pairs if first != second]
+
+
+def before_json_of_scontrol(client: CliClient) -> bool:
+    return client.version() < (23, 0)
 
 
 def by_id(client: CliClient) -> dict[int, LiveJob]:
