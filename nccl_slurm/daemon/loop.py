@@ -87,6 +87,7 @@ class Daemon:
         self._accounting = settings.accounting
         self._cluster = settings.cluster
         self._hinted: dict[int, float] = {}
+        self._backend = ""  # as the store has it
         self._machines = MachineWatch(store, clock)
         filling = Filling(client, store, clock, self._machines, config)
         if not settings.accounting:
@@ -287,5 +288,7 @@ class Daemon:
 
     def _heartbeat(self) -> None:
         self._store.set_value("heartbeat", int(self._clock.now()))
-        self._store.set_value("pyslurm", int(self._client.backend == "pyslurm"))
+        if (backend := self._client.backend) != self._backend:
+            self._store.set_value("pyslurm", int(backend == "pyslurm"))
+            self._backend = backend
         self._notifier.alive("watching")
