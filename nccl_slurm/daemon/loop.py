@@ -96,8 +96,8 @@ class Daemon:
         self._jobs = JobWatch(client, store, clock, settings.cluster)
         self._ledger = Ledger(client, store, settings.cluster)
         self._proposals = Proposals(config, store, clock)
-        around = Surroundings(config, store, self._machines, self._jobs, policy or default())
-        self._conclusions = Conclusions(config, store, clock, reader, self._proposals, around)
+        self._around = Surroundings(config, store, self._machines, self._jobs, policy or default())
+        self._conclusions = Conclusions(config, store, clock, reader, self._proposals, self._around)
         self._comments = CommentWriter(client, store, clock, config.daemon.verify_s)
         self._hints = Hints(config.paths.events)
         self._forgetting = Forgetting(config, store, clock)
@@ -139,7 +139,7 @@ class Daemon:
             Duty("verdicts", IDLE_S, self._settle, on_write=True),
             Duty("comments", IDLE_S, self._comments.tick, on_write=True),
             Duty("publish", PUBLISH_EVERY_S, self._conclusions.publish_again),
-            Duty("recommendations", PROPOSALS_EVERY_S, self._proposals.tick),
+            Duty("recommendations", PROPOSALS_EVERY_S, self._renew_proposals),
             Duty("half-written records", FORGET_EVERY_S, self._remove_parts),
             Duty("retention", FORGET_EVERY_S, self._forgetting.turn),
             Duty("heartbeat", HEARTBEAT_EVERY_S, self._heartbeat),
@@ -274,6 +274,9 @@ class Daemon:
         if self._intake is None:
             raise InputError("paths.shared is empty: no node records come in; set it in nccl-slurm.toml")
         self._intake.poll()
+
+    def _renew_proposals(self) -> None:
+        self._proposals.tick(self._around.room())
 
     def _remove_parts(self) -> None:
         if self._intake is not None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from nccl_slurm.clock import Clock
 from nccl_slurm.config import Config
+from nccl_slurm.daemon.anew import HEAVY, beside, due_again, overtaken
 from nccl_slurm.daemon.diagnose import Diagnosis
 from nccl_slurm.daemon.runs import key_of
 from nccl_slurm.history.rows import RecommendationRow, RunRow
@@ -25,6 +26,8 @@ class Proposals:
     config: Config
     store: Store
     clock: Clock
+    #: Recommendations whose runs were judged again by `tick`, and when these had changed last: nothing came of it.
+    looked_at: dict[int | None, float] = field(default_factory=dict)
 
     def renew(self, run: RunRow, found: Diagnosis, *, speaks: bool) -> None:
         """What the verdict on this run asks of machines takes the place of what it asked before."""
@@ -37,14 +40,33 @@ class Proposals:
             now = self.clock.now()
             changes = renew(known, wanted, source, now=now, expire_s=expire_s, carried_out=self._carried_out)
             self._store(changes, known)
+            others = (row for row in self.store.active_recommendations() if row.key != source.key)
+            self._judge_again(beside(others, wanted, source.failure_class))
 
-    def tick(self) -> None:
-        """Snoozes that are over, recommendations too old to be believed."""
+    def tick(self, room: int) -> None:
+        """Snoozes that are over, recommendations that are done or too old to be believed; then what waits for room
+        below the fleet's cap, and what was overtaken. ``room``: how many nodes may have a reboot or replace open."""
         active = self.store.active_recommendations()
-        self._store(due(active, self.clock.now()), active)
+        now = self.clock.now()
+        done = [(replace(row, state="done", changed=now), "done") for row in active if self._is_done(row)]
+        closed = {row.number for row, _ in done}
+        self._store([*done, *due((row for row in active if row.number not in closed), now)], active)
+        active = self.store.active_recommendations()
+        found = [*due_again(active, room), *overtaken(active, self.store.machine_of)]
+        fresh = [row for row in found if self.looked_at.get(row.number) != row.changed]
+        self.looked_at = {row.number: row.changed for row in found}
+        self._judge_again(fresh)
+
+    def _judge_again(self, rows: Iterable[RecommendationRow]) -> None:
+        keys = {row.key for row in rows}
+        if keys:
+            self.store.judge_again(keys)
+
+    def _is_done(self, row: RecommendationRow) -> bool:
+        return row.state == "accepted" and row.action in HEAVY and self._carried_out(row)
 
     def _carried_out(self, row: RecommendationRow) -> bool:
-        came = outcome(row, self.store.machine_of(row.identity))
+        came = outcome(row, self.store.machine_of(row.identity, row.decided or 0.0))
         return came is not None and came.carried_out is not None
 
     def _store(self, changes: Sequence[Change], known: Sequence[RecommendationRow]) -> None:

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 #: States of a recommendation that still wants something: from a person, or from the machine.
-ACTIVE = ("open", "queued", "snoozed", "accepted")
+ACTIVE = ("open", "snoozed", "accepted")
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Note:
 class RecommendationRow:
     """What one machine wants, until a person or new evidence ends it: at most one of a machine is `ACTIVE`.
 
-    ``state``: open | queued (over the fleet's cap) | snoozed (until ``until``) | accepted, and declined | superseded |
+    ``state``: open | snoozed (until ``until``) | accepted, and declined | superseded |
     withdrawn | expired | done. ``number`` is None until it is stored. ``by``, ``decided`` and ``note`` are the
     person's. ``cluster``, ``raw_id``, ``run`` and ``job`` are the run whose verdict it rests on, ``evidence`` holds ids
     of facts in its report.

@@ -56,6 +56,13 @@ class Runs(Database):
         """Runs that are not final, oldest first."""
         return self._runs(runs.c.status != "final")
 
+    def judge_again(self, keys: Iterable[tuple[str, int, int]]) -> None:
+        """Of these runs those that have a verdict."""
+        with self._writing() as connection:
+            for key in keys:
+                final = (of_run(runs, *key), runs.c.status == "final", runs.c.disposition != "ignore")
+                connection.execute(update(runs).where(*final).values(status="settling"))
+
     def shares_output(self, run: RunRow) -> bool:
         """Another job (or task of the array) has the same stdout file. Runs of one job truncate it when they begin."""
         if run.stdout is None:

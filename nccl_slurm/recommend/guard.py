@@ -18,7 +18,7 @@ from nccl_slurm.recommend.site import NodeNow, Site
 from nccl_slurm.recommend.step import Step, stamp
 from nccl_slurm.recommend.tried import unreturned
 
-__all__ = ["Case", "guarded", "in_progress", "role_of"]
+__all__ = ["Case", "allowed_open", "guarded", "in_progress", "role_of"]
 
 _HEAVY = ("reboot", "replace")
 #: Flags of a node that something is being done to (slurm.h, scontrol show node), and reasons that tell the same.
@@ -216,11 +216,16 @@ def _not_returning(case: Case, step: Step) -> Step | None:
 def _queued(case: Case, step: Step) -> Step | None:
     """At most so many nodes with an open reboot or replace; one that is open already keeps its place."""
     others = sorted(name for name in case.site.open if name != case.name)
-    share = int(case.policy.limit("open-share") * case.site.nodes) if case.site.nodes is not None else 0
-    allowed = max(share, int(case.policy.limit("open-nodes")))
+    allowed = allowed_open(case.policy, case.site.nodes)
     if case.name in case.site.open or len(others) < allowed:
         return None
     why = (
         f"{step.action} is due and queued: {len(others)} of at most {allowed} nodes are open ({', '.join(others[:5])})"
     )
     return step.instead("investigate", "ladder.queued", why)
+
+
+def allowed_open(policy: Policy, nodes: int | None) -> int:
+    """How many nodes may have an open reboot or replace. ``nodes``: of the fleet, None where nobody counted."""
+    share = int(policy.limit("open-share") * nodes) if nodes is not None else 0
+    return max(share, int(policy.limit("open-nodes")))

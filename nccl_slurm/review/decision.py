@@ -73,7 +73,7 @@ def event(row: RecommendationRow) -> MachineEvent:
 def _decided(
     row: RecommendationRow, who: Person, note: str, now: float, *, state: str, until: float | None
 ) -> RecommendationRow:
-    if row.state not in ("open", "queued", "snoozed"):
+    if row.state not in ("open", "snoozed"):
         by = f" by {row.by}" if row.by else ""
         raise InputError(f"recommendation {row.number} is {row.state}{by}; `nccl-slurm review` lists what is open")
     return replace(row, state=state, until=until, by=who.shown, decided=now, changed=now, note=note)

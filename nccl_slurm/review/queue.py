@@ -65,7 +65,7 @@ def due(rows: Iterable[RecommendationRow], now: float) -> list[Change]:
     for row in rows:
         if row.state == "snoozed" and row.until is not None and row.until <= now:
             changes.append((replace(row, state="open", until=None, changed=now), "open again"))
-        elif row.state in ("open", "queued") and row.expires <= now:
+        elif row.state == "open" and row.expires <= now:
             changes.append((replace(row, state="expired", changed=now), "expired"))
     return changes
 

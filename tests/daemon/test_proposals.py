@@ -137,3 +137,79 @@ def test_out_of_scope_nothing_is_recommended(tmp_path: Path) -> None:
     lab.run(70)
     assert lab.verdict(job) is not None and states(lab) == []
     lab.store.close()
+
+
+def loses_a_gpu(lab: Lab, number: int, **boot: object) -> int:
+    """A job on a machine of its own loses its GPU now."""
+    node = f"n{number}"
+    job = end_badly(lab, node)
+    fields = lost_gpu(lab, lab.clock.now() - 1, identity=f"i-{number}", **boot)
+    fields["kernel_events"][0]["host"] = node  # type: ignore[index]
+    lab.record(job, node, written=lab.clock.now(), **fields)
+    lab.run(5)
+    return job
+
+
+def boots(lab: Lab, number: int) -> None:
+    """The machine was booted a minute ago, as the record of a job that went well on it tells."""
+    job = lab.slurm.submit(f"n{number}")
+    lab.run(3)
+    lab.slurm.end(job, "COMPLETED")
+    fields = lost_gpu(lab, 0.0, identity=f"i-{number}", boot_id="b", boot_time=lab.clock.now() - 60)
+    lab.record(job, f"n{number}", written=lab.clock.now(), machine=fields["machine"])
+
+
+def active(lab: Lab) -> dict[str, tuple[str, str]]:
+    return {row.node: (row.action, row.rule) for row in lab.store.active_recommendations()}
+
+
+def test_what_looked_like_one_node_is_taken_back_when_it_was_the_site(lab: Lab) -> None:
+    """Jobs of three nodes, each of its own: the first two look like single nodes until the third shows."""
+    jobs = [loses_a_gpu(lab, number) for number in (1, 2)]
+    assert {action for action, _ in active(lab).values()} == {"reboot"}
+    jobs.append(loses_a_gpu(lab, 3))
+    lab.run(5)
+    assert set(active(lab).values()) == {("investigate", "ladder.site-event")}
+    assert all("investigate" in lab.comment(job) for job in jobs)
+
+
+def test_a_neighbour_whose_job_asked_for_nothing_makes_a_site_event_too(lab: Lab) -> None:
+    """A run that went well recommends nothing; its node's kernel lost a GPU at the same time all the same."""
+    for number in (1, 2):
+        job = lab.slurm.submit(f"n{number}")
+        lab.run(3)
+        lab.slurm.end(job, "COMPLETED")
+        lab.record(job, f"n{number}", **lost_gpu(lab, lab.clock.now() - 1, identity=f"i-{number}"))
+    loses_a_gpu(lab, 3)
+    assert active(lab) == {"n3": ("investigate", "ladder.site-event")}
+
+
+def test_who_waits_below_the_cap_has_its_turn_when_one_was_carried_out(lab: Lab) -> None:
+    """Two of four nodes may be asked for at a time; a reboot that was accepted and seen makes room."""
+    before = lab.clock.now() - 86400
+    for number in (1, 2, 3):
+        loses_a_gpu(lab, number, boot_id="a", boot_time=before)
+        lab.clock.sleep(3600.0)
+    assert active(lab)["n3"] == ("investigate", "ladder.queued")
+    asked = lab.store.active_recommendations("n1")[0]
+    who = decision.Person("alice", 7001, None, "ctl")
+    accepted = decision.accept(asked, who, "", lab.clock.now())
+    assert lab.store.save_recommendations([(accepted, decision.line(accepted, who, 1.0))], was=[asked])
+    lab.run(70)
+    assert active(lab)["n3"] == ("investigate", "ladder.queued")
+    lab.clock.sleep(600.0)
+    boots(lab, 1)
+    lab.run(130)
+    assert active(lab) == {"n2": ("reboot", "ladder.reboot"), "n3": ("reboot", "ladder.reboot")}
+    assert states(lab)[0] == ("i-1", "reboot", "done")
+
+
+def test_a_reboot_that_nobody_accepted_is_not_asked_for_any_more(lab: Lab) -> None:
+    loses_a_gpu(lab, 1, boot_id="a", boot_time=lab.clock.now() - 86400)
+    lab.clock.sleep(3600.0)
+    boots(lab, 1)
+    lab.run(130)
+    assert active(lab)["n1"][0] == "investigate" and states(lab)[1] == ("i-1", "reboot", "superseded")
+    log = len(lab.store.audit_log())
+    lab.run(300)
+    assert len(lab.store.audit_log()) == log  # judged once, not each minute

@@ -102,7 +102,6 @@ def test_an_accepted_one_that_was_carried_out_is_done_and_the_next_is_a_new_one(
     [
         (row(expires=NOW), "expired"),
         (row(expires=NOW + 1), None),
-        (row(state="queued", expires=NOW), "expired"),
         (row(state="snoozed", until=NOW), "open"),
         (row(state="snoozed", until=NOW + 1, expires=NOW), None),  # who snoozed it wants to be asked again
         (row(state="accepted", expires=NOW), None),

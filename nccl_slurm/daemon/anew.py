@@ -1,0 +1,46 @@
+"""Runs that are to be judged again because of what happened since, to their machines or to others. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from nccl_slurm.history.machine import Machine
+from nccl_slurm.history.rows import RecommendationRow
+from nccl_slurm.model import Recommendation
+
+__all__ = ["HEAVY", "OF_THE_SITE", "beside", "due_again", "overtaken"]
+
+#: Actions that take a machine out of work: the fleet's cap counts them.
+HEAVY = ("reboot", "replace")
+#: Rules of the guards that speak of several nodes at once.
+OF_THE_SITE = ("ladder.site-event", "ladder.fleet", "ladder.not-returning")
+
+
+def due_again(active: Sequence[RecommendationRow], allowed: int) -> list[RecommendationRow]:
+    """Those that wait for room below the fleet's cap, oldest first, as many as there is room for now."""
+    room = allowed - len({row.node for row in active if row.action in HEAVY})
+    waiting = [row for row in active if row.rule == "ladder.queued" and row.state == "open"]
+    return waiting[: max(room, 0)]
+
+
+def overtaken(
+    active: Iterable[RecommendationRow], machine_of: Callable[[str, float], Machine | None]
+) -> list[RecommendationRow]:
+    """Open ones whose machine was booted or replaced since by somebody who did not ask us. ``machine_of``: identity and
+    time → the machine with its events since then."""
+    return [row for row in active if row.state == "open" and row.action in HEAVY and _touched(row, machine_of)]
+
+
+def _touched(row: RecommendationRow, machine_of: Callable[[str, float], Machine | None]) -> bool:
+    machine = machine_of(row.identity, row.changed)
+    return machine is not None and any(event.kind in ("boot", "replaced") for event in machine.events)
+
+
+def beside(
+    active: Iterable[RecommendationRow], found: Iterable[Recommendation], failure_class: str
+) -> list[RecommendationRow]:
+    """Where a verdict shows an event of the site: what earlier nodes of it were asked for, while they still looked like
+    single ones."""
+    if not any(one.rule in OF_THE_SITE for one in found):
+        return []
+    return [row for row in active if row.state == "open" and row.action in HEAVY and row.failure_class == failure_class]
