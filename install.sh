@@ -12,6 +12,9 @@ readonly TORCH_SKIPPED=$VENV/.nccl-slurm-torch-skipped
 readonly NODE_CODE=(nccl_slurm/capture nccl_slurm/parse nccl_slurm/install nccl_slurm/model.py nccl_slurm/errors.py nccl_slurm/clock.py)
 # What tests/cluster/harness.py starts.
 readonly PROGRAMS=(munged mariadbd mariadb-install-db mariadb-admin slurmdbd slurmctld slurmd srun)
+# Tested beside the machine's own release, by the tests that follow a job from its start to its comment.
+readonly OTHER_RELEASES=(24.11 26.05)
+readonly END_TO_END=(tests/cluster/test_harness.py tests/cluster/test_endings.py tests/scheduler/test_real.py)
 
 export PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 left_out=()
@@ -27,7 +30,8 @@ usage: ./install.sh --dev
   --demo         install Slurm's packages, start a private four-node Slurm with nccl-slurm on it, let a real job
                  hang, print its comment and report, take all down (root)
     --keep         leave it running, and say how to look around and how to stop it
-  --test         install all that the tests need and run the linters and all tests (root)
+  --test         install all that the tests need and run the linters and all tests, those that follow a job on Slurm
+                 24.11 and 26.05 too (root)
     --quick        without Slurm and torch: linters and the other tests only
   --with-torch   install torch even where only a CUDA build of several GB is on offer
   --node         on a cluster: this compute node; --controller: this controller; --uninstall: take it away;
@@ -331,7 +335,7 @@ skipped = tree.parse(sys.argv[1]).iter("skipped")
 reasons = collections.Counter(one.get("message", "") for one in skipped)
 with open(sys.argv[2], errors="replace") as output:
     for count in re.findall(r"(\d+) deselected", output.read()):
-        reasons["--quick: needs Slurm or torch"] += int(count)
+        reasons["needs torch, or Slurm and --quick was given"] += int(count)
 print(f"install.sh: {sum(reasons.values())} tests left out")
 for reason, count in reasons.most_common():
     print(f"install.sh:   {count}: {reason}")
@@ -370,6 +374,38 @@ run_tests() {
     rm -f "$results" "$output"
 }
 
+# on_releases RELEASE...: all of END_TO_END on each, but for jobs with torch: the environment's Python is not there.
+on_releases() {
+    local results output releases
+    results=$(mktemp)
+    output=$(mktemp)
+    releases=$(IFS=,; echo "$*")
+    leave_out "jobs with torch on Slurm $releases"
+    export NCCL_SLURM_TEST_RELEASES=$releases
+    check "pytest on Slurm $releases" tests_pass "$results" "$output" -n 3 --dist loadfile -m "not torch" \
+        "${END_TO_END[@]}"
+    unset NCCL_SLURM_TEST_RELEASES
+    summarize "$results" "$output" || say "pytest wrote no results"
+    rm -f "$results" "$output"
+}
+
+# Each is made by debootstrap from the machine's own Debian mirror where it is absent, once, in about 2 minutes. A machine
+# that has no such mirror, or can't reach it, runs on without.
+test_other_releases() {
+    local release made=()
+    have debootstrap || { have apt-get && system_install debootstrap --; } || true
+    for release in "${OTHER_RELEASES[@]}"; do
+        if slurmctld -V 2>/dev/null | grep -qF " $release"; then
+            continue # the machine's own
+        elif quietly timeout 1200 "$VENV/bin/python" -m tests.cluster.releases "$release"; then
+            made+=("$release")
+        else
+            leave_out "tests on Slurm $release: it can't be made here (see above)"
+        fi
+    done
+    [ ${#made[@]} = 0 ] || on_releases "${made[@]}"
+}
+
 test_all() {
     local began=$SECONDS failed=() line
     ensure_venv
@@ -384,6 +420,7 @@ test_all() {
     fi
     lint
     run_tests
+    [ "$quick" = yes ] || test_other_releases
     for line in ${left_out[@]+"${left_out[@]}"}; do
         say "left out: $line"
     done

@@ -32,6 +32,8 @@ SCOPES = ("gpu-or-evidence", "all", "none")
 LEASE_MIN_S = 4.0
 #: What commands are printed for (see docs/recommendation.md); empty: as the nodes' records tell.
 SITE_KINDS = ("", "hyperpod", "slurm")
+#: Who is asked about Slurm (see docs/pyslurm.md).
+CLIENTS = ("auto", "commands")
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Slurm:
     bin: str = "/usr/bin"
     conf: str = ""  # SLURM_CONF; empty: Slurm's own default
     timeout_s: float = 20.0
+    client: str = "auto"  # pyslurm where it is installed and fits; "commands": never
 
 
 @dataclass(frozen=True)
@@ -267,6 +270,8 @@ def _check_values(config: Config, source: str) -> None:
             raise ConfigError(f"{source}: {key}: must be one of {', '.join(SCOPES)}, not {scope!r}")
     if config.site.kind not in SITE_KINDS:
         raise ConfigError(f"{source}: site.kind: must be hyperpod, slurm or empty, not {config.site.kind!r}")
+    if config.slurm.client not in CLIENTS:
+        raise ConfigError(f"{source}: slurm.client: must be auto or commands, not {config.slurm.client!r}")
     for key in ("state", "events"):
         if not os.path.isabs(getattr(config.paths, key)):
             raise ConfigError(f"{source}: paths.{key}: must be an absolute path")

@@ -31,6 +31,7 @@ from nccl_slurm.parse.patterns import compile_rows
 from nccl_slurm.recommend.policy import Policy
 from nccl_slurm.scheduler.cli_client import CliClient
 from nccl_slurm.scheduler.client import SchedulerClient, Settings
+from nccl_slurm.scheduler.pyslurm_client import PyslurmClient, is_installed
 
 __all__ = ["alone", "command", "lease_of", "refused", "sole"]
 
@@ -84,7 +85,7 @@ def alone(state: Path) -> Iterator[None]:
 
 
 def _serve(loaded: Config, state: Path, once: bool) -> None:
-    clock, client = SystemClock(), CliClient(loaded.slurm.bin, loaded.slurm.conf, loaded.slurm.timeout_s)
+    clock, client = SystemClock(), _client(loaded.slurm)
     stopping = _stop_on_signal()
     store = Store.open(loaded.store_url, password=loaded.store_password())
     try:
@@ -108,6 +109,7 @@ def _serve(loaded: Config, state: Path, once: bool) -> None:
             standby = StandBy(lease, store, client, hints, clock, notifier, loaded.daemon.tick_s)
             _in_turn(standby, lease, work, stopping)
     finally:
+        client.close()
         store.close()
 
 
@@ -160,6 +162,11 @@ def sole(store: Store, lease: Lease | None) -> Iterator[None]:
         )
     with lease.kept():
         yield
+
+
+def _client(slurm: config.Slurm) -> CliClient:
+    kind = PyslurmClient if slurm.client == "auto" and is_installed() else CliClient
+    return kind(slurm.bin, slurm.conf, slurm.timeout_s)
 
 
 def _first_word(ask: Callable[[], Settings], clock: SystemClock, once: bool, stopping: Callable[[], bool]) -> Settings:

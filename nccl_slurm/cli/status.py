@@ -18,6 +18,7 @@ __all__ = ["command"]
 
 #: Ten heartbeats of the daemon's 30 s.
 SILENT_S = 300.0
+_ASKED = {"pyslurm": "pyslurm for nodes, jobs and comments, by its commands for all else", "commands": "its commands"}
 _CHANGED = ", changed since the daemon started: restart it"
 
 
@@ -48,6 +49,7 @@ def _status(store: Any, source: str) -> dict[str, Any]:
             {"host": one.host, "pid": one.pid, "seen_s": round(one.seen_s), "reaches_slurm": one.reaches_slurm}
             for one in store.standbys()
         ],
+        "slurm": "pyslurm" if store.value("pyslurm") else "commands",
         "counts": store.comment_counts(),
         "comments": [
             {"job": row.id, "run": row.run, "state": row.state, "field": row.field, "why": row.why, "text": row.text}
@@ -107,6 +109,7 @@ def _text(value: dict[str, Any]) -> str:
         f"config    {value['config']}{_CHANGED if value['config_changed'] else ''}",
     ]
     lines += _hosts(value["lease"], value["standbys"])
+    lines += [f"slurm     asked by {_ASKED[value['slurm']]}"]
     lines += [f"comments  {count} {name}" for name, count in value["counts"].items()]
     lines += [
         f"comment   job {row['job']} run {row['run']}: {row['state']}; {row['why'] or 'waits for its turn'}"

@@ -92,6 +92,7 @@ class Daemon:
         self._accounting = settings.accounting
         self._cluster = settings.cluster
         self._hinted: dict[int, float] = {}
+        self._backend = ""  # as the store has it
         self._machines = MachineWatch(store, clock)
         filling = Filling(client, store, clock, self._machines, config)
         if not settings.accounting:
@@ -334,4 +335,7 @@ class Daemon:
 
     def _heartbeat(self) -> None:
         self._store.set_value("heartbeat", int(self._clock.now()))
+        if (backend := self._client.backend) != self._backend:
+            self._store.set_value("pyslurm", int(backend == "pyslurm"))
+            self._backend = backend
         self._notifier.alive("watching")

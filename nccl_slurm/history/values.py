@@ -1,4 +1,5 @@
-"""Single numbers that the daemon remembers: its heartbeat, its last look back. Seconds since 1970 UTC."""
+"""Single numbers that the daemon remembers: its heartbeat, its last look back: seconds since 1970 UTC;
+``pyslurm``: 1 while that is asked first."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Slurm, asked by its own commands."""
+"""Slurm, asked by its own commands, or by pyslurm."""

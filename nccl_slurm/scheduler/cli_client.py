@@ -28,7 +28,7 @@ from nccl_slurm.scheduler.client import (
     Settings,
 )
 
-__all__ = ["Answer", "CliClient", "Runner", "run_command"]
+__all__ = ["Answer", "CliClient", "Runner", "chunks", "run_command"]
 
 _T = TypeVar("_T")
 
@@ -112,6 +112,13 @@ class CliClient:
         self._fields: tuple[str, ...] = ()
         self._gpus_tracked: bool | None = None
 
+    @property
+    def backend(self) -> str:
+        return "commands"
+
+    def close(self) -> None:
+        """Nothing is kept between two calls."""
+
     def settings(self) -> Settings:
         settings = text.read_config(self._ask("scontrol", "show", "config"))
         self._gpus_tracked = settings.tracks_gpus
@@ -156,7 +163,7 @@ class CliClient:
     ) -> tuple[Accounted, ...]:
         if raw_ids:
             wanted = set(raw_ids)
-            found = [self._accounting("-j", _joined(chunk)) for chunk in _chunks(sorted(wanted))]
+            found = [self._accounting("-j", _joined(chunk)) for chunk in chunks(sorted(wanted))]
             return tuple(job for jobs in found for job in jobs if job.raw_id in wanted)
         if since is None:
             return ()
@@ -172,7 +179,7 @@ class CliClient:
 
     def comments(self, raw_ids: Sequence[int]) -> dict[int, CommentState]:
         found: dict[int, CommentState] = {}
-        for chunk in _chunks(sorted(set(raw_ids))):
+        for chunk in chunks(sorted(set(raw_ids))):
             delimiter = _delimiter()
             form = ",".join(jobtext.COMMENT_FIELDS)
             out = self._sacct(delimiter, "--allocations", "--format", form, "-j", _joined(chunk))
@@ -186,7 +193,7 @@ class CliClient:
         self, job_ids: Sequence[str], text: str, field: CommentField = "comment"
     ) -> frozenset[int]:
         ids = [_checked(job_id) for job_id in job_ids]
-        changed = [self._modify(chunk, f"{field}={text}") for chunk in _chunks(ids)]
+        changed = [self._modify(chunk, f"{field}={text}") for chunk in chunks(ids)]
         return frozenset().union(*changed)
 
     def _modify(self, ids: Sequence[str], setting: str) -> frozenset[int]:
@@ -253,7 +260,7 @@ def _joined(raw_ids: Sequence[int]) -> str:
     return ",".join(str(int(raw_id)) for raw_id in raw_ids)
 
 
-def _chunks(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+def chunks(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
     return (items[at : at + _BATCH] for at in range(0, len(items), _BATCH))
 
 

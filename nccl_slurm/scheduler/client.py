@@ -1,4 +1,5 @@
-"""What nccl-slurm asks of Slurm, and the nouns of the answers. Backends: `cli_client` (commands), `fake` (tests).
+"""What nccl-slurm asks of Slurm, and the nouns of the answers. Backends: `cli_client` (commands), `pyslurm_client`
+(pyslurm first, where it is installed), `fake` (tests).
 
 All times are seconds since 1970 UTC; None is *not told*. Text that users set (job name, comment, paths) is hostile and
 comes as it is. Comments and paths keep bytes that are not UTF-8 as surrogate escapes, so that they can be written and
@@ -221,6 +222,10 @@ class Settings:
 
 class SchedulerClient(Protocol):
     """All methods raise `SlurmUnreachable` (ask again later) or `SlurmRefused` (Slurm said no); nothing else."""
+
+    @property
+    def backend(self) -> str:
+        """``commands``, or ``pyslurm`` while that answers first. Asks nobody."""
 
     def settings(self) -> Settings:
         """Asked each time; cheap (about 0.1 s)."""

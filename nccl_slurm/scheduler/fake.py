@@ -48,6 +48,8 @@ class _Record:
 class FakeSlurm:
     """Jobs start when they are submitted. Node and job names are taken as given."""
 
+    backend = "commands"
+
     def __init__(
         self,
         nodes: str = "n[1-4]",

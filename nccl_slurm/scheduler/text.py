@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from functools import lru_cache
 
 from nccl_slurm.errors import SlurmRefused
 from nccl_slurm.hosts import expand
@@ -19,6 +20,7 @@ from nccl_slurm.scheduler.client import Controller, NodeEvent, NodeState, Settin
 __all__ = [
     "EVENT_FIELDS",
     "clean",
+    "configured_gpus",
     "exit_pair",
     "gpus_of",
     "hosts_of",
@@ -138,6 +140,7 @@ def hosts_of(hostlist: str | None) -> tuple[str, ...]:
         return ()
 
 
+@lru_cache(maxsize=1024)
 def split_state(text: str) -> tuple[str, frozenset[str]]:
     """``DOWN*+DRAIN`` → ``DOWN``, {``DRAIN``, ``NOT_RESPONDING``}."""
     flags: set[str] = set()
@@ -194,11 +197,12 @@ def _node(chunk: str) -> NodeState | None:
         boot_time=time_of(values.get("boot")),
         slurmd_start=time_of(values.get("slurmd")),
         version=text_of(values.get("version")),
-        gpus=_configured_gpus(values.get("gres")),
+        gpus=configured_gpus(values.get("gres")),
     )
 
 
-def _configured_gpus(gres: str | None) -> int | None:
+@lru_cache(maxsize=1024)
+def configured_gpus(gres: str | None) -> int | None:
     """``gpu:h100:8(S:0-1),shard:16`` → 8. Types such as ``1g.10gb`` are parts of a GPU (MIG)."""
     if gres is None:
         return None

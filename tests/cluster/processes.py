@@ -9,25 +9,37 @@ environment with its title, so it is known by an open file in scratch.
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["MARK", "Processes", "free_ports", "wait_until"]
 
 MARK = "NCCL_SLURM_TEST_CLUSTER"
+FIRST_PORT = 10_000
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different TCP ports that are free on 127.0.0.1 now; all are held until the last one is found."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [held.getsockname()[1] for held in sockets]
-    for held in sockets:
-        held.close()
-    return ports
+    """``count`` different TCP ports that are free on all addresses now. They are drawn from those that the system hands
+    to nobody: between this and the start of a daemon another cluster starts, and thousands of clients connect."""
+    ports: list[int] = []
+    for port in random.sample(range(FIRST_PORT, _first_of_clients()), 1000):
+        with suppress(OSError), socket.create_server(("", port)):
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise OSError(f"no {count} free ports between {FIRST_PORT} and {_first_of_clients()}")
+
+
+def _first_of_clients() -> int:
+    """ip(7), ip_local_port_range; never so low that there is nothing to draw from."""
+    told = _read(Path("/proc/sys/net/ipv4/ip_local_port_range")).split()
+    return max(int(told[0]) if told else 0, FIRST_PORT + 10_000)
 
 
 def wait_until(ready: Callable[[], bool], timeout: float, every: float = 0.05) -> bool:

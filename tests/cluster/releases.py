@@ -5,6 +5,8 @@ Daemons of such a release run in a mount name space in which its /usr stands in 
 and jobs find the programs of that Debian. Slurm's commands also run outside, as any user, by the loader of that /usr.
 
 By hand: ``python -m tests.cluster.releases 24.11 26.05`` makes them where they are absent or broken.
+
+A release that somebody has built is taken from the prefix that NCCL_SLURM_TEST_PREFIX names (/opt/slurm).
 """
 
 from __future__ import annotations
@@ -24,10 +26,11 @@ from pathlib import Path
 
 from tests.cluster.client import PATH, ClusterError
 
-__all__ = ["SUITES", "Root", "find", "missing", "own", "read_sources"]
+__all__ = ["SUITES", "Prefix", "Root", "find", "missing", "own", "read_sources"]
 
 #: Release → the Debian suite that has it. What another suite has by now is told when it is made.
 SUITES = {"24.11": "trixie", "26.05": "forky"}
+PREFIX = os.environ.get("NCCL_SLURM_TEST_PREFIX", "")
 BASE = Path(os.environ.get("NCCL_SLURM_TEST_RELEASES_FOLDER", "/var/tmp/nccl-slurm-releases"))
 #: The last four are for jobs and tests, and the time zone that /etc/localtime may name.
 PACKAGES = (
@@ -76,6 +79,31 @@ class Root:
         return self.bin.is_dir() and _version(self.inside(["slurmctld", "-V"])) == self.release
 
 
+@dataclass(frozen=True)
+class Prefix:
+    """One release that was built, with ``bin``, ``sbin`` and ``lib/slurm``; munge and MariaDB are the machine's."""
+
+    release: str
+    folder: Path
+
+    @property
+    def bin(self) -> Path:
+        return self.folder / "bin"
+
+    @property
+    def plugins(self) -> Path:
+        return self.folder / "lib" / "slurm"
+
+    def inside(self, command: Sequence[str]) -> list[str]:
+        return ["env", f"PATH={self.folder}/sbin:{self.folder}/bin:{PATH}", *command]
+
+
+def _prefix(release: str) -> Prefix | None:
+    if not PREFIX or _version([f"{PREFIX}/sbin/slurmctld", "-V"]) != release:
+        return None
+    return Prefix(release, Path(PREFIX))
+
+
 def own() -> str | None:
     """The machine's own release: ``22.05``; None where it has no Slurm."""
     return _version(["slurmctld", "-V"])
@@ -83,6 +111,8 @@ def own() -> str | None:
 
 def missing(release: str) -> str | None:
     """Why this machine can't have the release, None where it can."""
+    if _prefix(release):
+        return None
     if release not in SUITES:
         return f"no suite is known that has Slurm {release} (known: {', '.join(SUITES)})"
     if os.geteuid() != 0:
@@ -94,8 +124,10 @@ def missing(release: str) -> str | None:
     return None if _mirror() else "the apt sources of this machine name no Debian mirror"
 
 
-def find(release: str) -> Root:
+def find(release: str) -> Root | Prefix:
     """The release's root, made first where it is absent or broken, which takes minutes. Raises ClusterError."""
+    if built := _prefix(release):
+        return built
     if why := missing(release):
         raise ClusterError(f"Slurm {release}: {why}")
     BASE.mkdir(mode=0o755, exist_ok=True)

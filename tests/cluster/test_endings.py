@@ -230,7 +230,7 @@ srun -N2 -n4 -w n1,n3 {python} {program} --meet "second.$SLURM_JOB_ID" --mode=go
 
 def test_a_step_that_was_tried_again_on_another_node_is_judged_apart(lab: Cluster) -> None:
     """Dumps of ranks 0 and 1 on n1 are overwritten by the second step; rank 2 is on n2 first, on n3 then."""
-    script = TWICE.format(python=lab.job_python(), program=lab.programs / "plain.py")
+    script = TWICE.format(python="/usr/bin/python3", program=lab.programs / "plain.py")
     job = lab.sbatch(script, "-N3", "-w", "n1,n2,n3", "--ntasks-per-node=2")
     found = outcome(lab, job, ready=lambda report: all(node["record"] != "missing" for node in report["nodes"]))
     why = [step["text"] for step in found.report["inferences"]], found.report["gaps"]

@@ -127,6 +127,12 @@ def slurm_tables() -> Iterator[bytes]:
     yield b"Slurmctld(primary) at ctl is UP\nSlurmctld(backup1) at b1 is DOWN\n"
 
 
+def slurm_json() -> Iterator[bytes]:
+    for path in sorted((ROOT / "tests" / "scheduler" / "samples").glob("slurm-*.json")):
+        for printed in json.loads(path.read_text()).values():
+            yield json.dumps(printed).encode()
+
+
 def squeue() -> Iterator[bytes]:
     from tests.scheduler.test_jobtext import LIVE
 

@@ -24,7 +24,7 @@ from nccl_slurm.daemon.diagnose import Parts, diagnose
 from nccl_slurm.daemon.faults import kernel_faults
 from nccl_slurm.daemon.identity import sighting_of
 from nccl_slurm.daemon.readings import compared, readings_of
-from nccl_slurm.errors import ConfigError, InputError, RecordError, SlurmError
+from nccl_slurm.errors import ConfigError, InputError, RecordError, SlurmError, SlurmRefused
 from nccl_slurm.history.rows import RecordRow
 from nccl_slurm.model import Fact, Job, Parsed
 from nccl_slurm.parse import flight_recorder, folder, patterns, redact
@@ -38,7 +38,7 @@ from nccl_slurm.recommend.ladder import advise
 from nccl_slurm.recommend.record import faults, pretended
 from nccl_slurm.report import load
 from nccl_slurm.report.text import render
-from nccl_slurm.scheduler import jobtext, text
+from nccl_slurm.scheduler import jobtext, jsontext, text
 from tests.fuzz import seeds
 
 __all__ = ["TARGETS", "Target"]
@@ -173,6 +173,22 @@ def sacct_comments(data: bytes) -> None:
     jobtext.read_comments(_decoded(data), seeds.DELIMITER, range(100))
 
 
+def slurm_json(data: bytes) -> None:
+    """Each reader gets all of it: the one whose key is there reads."""
+    refused = 0
+    for read in (
+        jsontext.read_nodes,
+        partial(jsontext.read_live, gpus_tracked=True),
+        partial(jsontext.read_accounting, gpus_tracked=False),
+    ):
+        try:
+            read(data)
+        except SlurmError:
+            refused += 1
+    if refused == 3:
+        raise SlurmRefused("none could read it")
+
+
 def kernel_log(data: bytes) -> None:
     printed = data.decode("utf-8", "backslashreplace")
     records = kernel._short_unix(printed) + kernel._journal_records(printed) + kernel._panic_file(_file(data))
@@ -282,6 +298,7 @@ TARGETS = {
     "pattern-rows": Target(compiled_rows, seeds.compiled_rows, ConfigError, tree=True),
     "site-rows": Target(site_rows, seeds.site_rows, ConfigError),
     "slurm-tables": Target(slurm_tables, seeds.slurm_tables, SlurmError),
+    "slurm-json": Target(slurm_json, seeds.slurm_json, SlurmError, tree=True),
     "squeue": Target(squeue, seeds.squeue, SlurmError),
     "sacct": Target(sacct, seeds.sacct, SlurmError),
     "sacct-comments": Target(sacct_comments, seeds.sacct_comments, SlurmError),

@@ -1,17 +1,22 @@
-"""The client on a real Slurm: the forms it reads, the traps that `FakeSlurm` copies, users' hostile text."""
+"""Both clients on a real Slurm: the forms they read, the traps that `FakeSlurm` copies, users' hostile text.
+
+pyslurm is tested where it is installed and of the cluster's release.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import pytest
 
 from nccl_slurm.errors import SlurmRefused, SlurmUnreachable
+from nccl_slurm.scheduler import jsontext
 from nccl_slurm.scheduler.cli_client import CliClient
 from nccl_slurm.scheduler.client import Accounted, CommentState, LiveJob
+from nccl_slurm.scheduler.pyslurm_client import PyslurmClient, is_installed
 from tests.cluster.conftest import scratch_slot
 from tests.cluster.harness import Cluster
 from tests.cluster.processes import wait_until
@@ -53,8 +58,23 @@ def cluster(release: str | None) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def client(cluster: Cluster) -> CliClient:
+def commands(cluster: Cluster) -> CliClient:
     return CliClient(str(cluster.slurm_bin), str(cluster.conf), 30)
+
+
+@pytest.fixture(scope="module", params=["commands", "pyslurm"])
+def client(request: pytest.FixtureRequest, cluster: Cluster, commands: CliClient) -> Iterator[CliClient]:
+    if request.param == "commands":
+        yield commands
+        return
+    if not is_installed():
+        pytest.skip("pyslurm is not installed (docs/pyslurm.md)")
+    made = PyslurmClient(str(cluster.slurm_bin), str(cluster.conf), 30)
+    made.nodes()
+    if made.backend != "pyslurm":
+        pytest.skip(f"pyslurm does not fit Slurm {cluster.release or 'of this machine'}, or can't be imported")
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +124,83 @@ def newest(client: CliClient, raw_id: int) -> CommentState:
 
 def tasks(client: CliClient, array: int) -> dict[str, Accounted]:
     return {job.id: job for job in client.accounting(since=0.0) if job.id.startswith(f"{array}_")}
+
+
+def test_both_clients_have_the_same_objects(client: CliClient, commands: CliClient, jobs: Jobs) -> None:
+    """Asked again where something changed between the two."""
+
+    def ends(found: CliClient) -> dict[int, CommentState]:
+        return found.comments([jobs.own, jobs.gpus, jobs.array, jobs.het, jobs.het + 1, jobs.requeued, jobs.hostile])
+
+    backend = client.backend
+    assert wait_until(lambda: client.nodes() == commands.nodes(), 10), (client.nodes(), commands.nodes())
+    assert wait_until(lambda: by_id(client) == by_id(commands), 10), (by_id(client), by_id(commands))
+    assert wait_until(lambda: ends(client) == ends(commands), 10), (ends(client), ends(commands))
+    assert client.backend == backend
+
+
+@pytest.fixture
+def printed(cluster: Cluster) -> Callable[..., bytes]:
+    """What a command of Slurm prints as JSON."""
+    if cluster.slurm("squeue", "--json", check=False).returncode:
+        pytest.skip("this Slurm was built without JSON")
+    return lambda *command: cluster.slurm(*command, "--json").stdout.encode()
+
+
+def test_json_is_a_second_witness_of_nodes(client: CliClient, jobs: Jobs, printed: Callable[..., bytes]) -> None:
+    command = ["sinfo"] if before_json_of_scontrol(client) else ["scontrol", "show", "nodes"]
+    assert wait_until(lambda: jsontext.read_nodes(printed(*command)) == client.nodes(), 10), client.nodes()
+
+
+def test_json_is_a_second_witness_of_live_jobs(client: CliClient, jobs: Jobs, printed: Callable[..., bytes]) -> None:
+    """But for the paths of the output (see `jsontext`)."""
+
+    def differing() -> list[str]:
+        text = by_id(client)
+        found = jsontext.read_live(printed("squeue", "-a", "-t", "all"), gpus_tracked=True)
+        return [line for job in found for line in differences(job, replace(text[job.raw_id], stdout=None, stderr=None))]
+
+    assert wait_until(lambda: not differing(), 10), differing()
+
+
+def test_json_is_a_second_witness_of_accounting(client: CliClient, jobs: Jobs, printed: Callable[..., bytes]) -> None:
+    """But for the record's number, the uid, and what 22.05 has no word or a wrong word for."""
+
+    def told(job: Accounted) -> Accounted:
+        job = replace(job, record=None, uid=None)
+        if not before_json_of_scontrol(client):
+            return job
+        return replace(job, exit=None, derived_exit=None, user=None, cancelled_by=None, steps=())
+
+    def both() -> tuple[list[Accounted], list[Accounted]]:
+        found = jsontext.read_accounting(printed("sacct", "-D", "-a", "-S", "1970-01-20"), gpus_tracked=True)
+        return in_order(map(told, found)), in_order(map(told, client.accounting(since=0.0)))
+
+    def differing() -> list[str]:
+        return [line for json, text in zip(*both(), strict=True) for line in differences(json, text)]
+
+    assert wait_until(lambda: len(set(map(len, both()))) == 1, 10), both()
+    assert wait_until(lambda: not differing(), 10), differing()
+
+
+def in_order(jobs: Iterable[Accounted]) -> list[Accounted]:
+    """JSON of 22.05 comes by id."""
+    return sorted(jobs, key=lambda job: (job.raw_id, job.submit, job.start or 0.0))
+
+
+def differences(one: LiveJob | Accounted, other: LiveJob | Accounted) -> list[str]:
+    """A job that waits has no GPUs: squeue tells those that it wants."""
+    names = [field.name for field in fields(one) if field.name != "gpus" or one.nodes]
+    pairs = ((name, getattr(one, name), getattr(other, name)) for name in names)
+    return [f"{one.id} {name}: {first!r}, {second!r}" for name, first, second in pairs if first != second]
+
+
+def before_json_of_scontrol(client: CliClient) -> bool:
+    return client.version() < (23, 0)
+
+
+def by_id(client: CliClient) -> dict[int, LiveJob]:
+    return {job.raw_id: job for job in client.jobs()}
 
 
 def test_settings_version_controllers(client: CliClient) -> None:
@@ -295,7 +392,7 @@ def test_daemons_that_are_away(cluster: Cluster, client: CliClient, jobs: Jobs) 
         assert client.nodes()
     finally:
         cluster.start_slurmdbd()
-    hurried = CliClient(str(cluster.slurm_bin), str(cluster.conf), 1)  # Slurm's commands try for 10 to 20 s
+    hurried = type(client)(str(cluster.slurm_bin), str(cluster.conf), 1)  # Slurm's commands try for 10 to 20 s
     cluster.stop_slurmctld()
     try:
         each([client.nodes, hurried.jobs, hurried.settings, lambda: hurried.write_live_comment(own, "x")])
