@@ -17,8 +17,10 @@ from nccl_slurm.attribute.finding import Finding, cite, rank_list
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Evidence, Fact, Inference, Recommendation, Verdict, numbered
 
-__all__ = ["Quiet", "capped", "judge", "look_only"]
+__all__ = ["ALL_SILENT", "Quiet", "capped", "judge", "look_only"]
 
+#: The rule that says that nothing at all is written any more.
+ALL_SILENT = "live.all-silent"
 #: Actions that go further than a look.
 _BEYOND_A_LOOK = ("reboot", "replace")
 _CALM = ("unknown", "benign", "benign-teardown", "preempt-cancel")
@@ -147,7 +149,7 @@ def _all_silent(quiet: Quiet) -> Finding | None:
     if quiet.all_s is None:
         return None
     text = f"{_nothing_for(quiet)} Nothing tells whom the ranks wait for."
-    return Finding("live.all-silent", "collective-hang-unattributed", "possible", text)
+    return Finding(ALL_SILENT, "collective-hang-unattributed", "possible", text)
 
 
 def _nothing_for(quiet: Quiet) -> str:
@@ -165,6 +167,7 @@ def _so_far(evidence: Evidence, quiet: Quiet) -> Verdict | None:
     found = attribute(replace(evidence, facts=facts, ranks=[replace(rank, progress={}) for rank in evidence.ranks]))
     if found.failure_class in _CALM:
         return None
+    first = () if quiet.all_s is None else (Inference(_nothing_for(quiet), ALL_SILENT),)
     how = "The job runs on" if quiet.all_s is None else f"{_nothing_for(quiet)} Before that"
     return replace(
         capped(found),
@@ -172,6 +175,7 @@ def _so_far(evidence: Evidence, quiet: Quiet) -> Verdict | None:
         summary=f"{how}: {found.summary}",
         culprits=(),
         suspects=found.culprits or found.suspects,
+        inferences=(*first, *found.inferences),
     )
 
 

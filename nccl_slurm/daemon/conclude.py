@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nccl_slurm.attribute.live import Quiet
+from nccl_slurm.attribute.live import ALL_SILENT, Quiet
 from nccl_slurm.capture.spool import CAPTURE_OFF
 from nccl_slurm.clock import Clock
 from nccl_slurm.config import Config
@@ -138,7 +138,11 @@ class Conclusions:
             self._queue(run, found)
 
     def silent(self, run: RunRow, quiet: Quiet) -> bool:
-        """A running job shows nothing any more: say so now. False where it is out of scope."""
+        """A running job shows nothing any more: say so now. False where it is out of scope, or a live verdict names
+        somebody."""
+        kept = self._live_report(run)
+        if kept is not None and kept["verdict"]["culprits"]:
+            return False
         found = silent(self._parts(run, self._kept(run, self._read(run))), quiet)
         if not in_scope(self.config.scope_of(run.partition), run.gpus, found.of_interest):
             return False
@@ -147,8 +151,19 @@ class Conclusions:
         self._queue(run, found)
         return True
 
+    def was_silent(self, run: RunRow) -> bool:
+        """Whether `silent` has the last word on it."""
+        kept = self._live_report(run)
+        return kept is not None and any(step["rule"] == ALL_SILENT for step in kept["inferences"])
+
+    def _live_report(self, run: RunRow) -> Mapping[str, Any] | None:
+        kept = self.store.report(*key_of(run))
+        return kept.report if kept is not None and kept.report["status"] == "live" else None
+
     def goes_on(self, run: RunRow, silent_s: float) -> None:
-        """What `silent` said holds no more."""
+        """What `silent` said holds no more, where nothing else was said since."""
+        if not self.was_silent(run):
+            return
         found = goes_on(self._parts(run, Parsed()), silent_s)
         self._keep(run, found)
         self._queue(run, found)

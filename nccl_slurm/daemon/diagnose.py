@@ -101,9 +101,9 @@ def silent(parts: Parts, quiet: Quiet) -> Diagnosis:
 
 
 def goes_on(parts: Parts, silent_s: float) -> Diagnosis:
-    """Takes a verdict of `silent` back."""
+    """Takes a verdict of `silent` back. ``silent_s``: 0 where a daemon before this one gave it."""
     evidence = evidence_of(parts)
-    text = f"The job was silent for {silent_s:.0f} s, and goes on."
+    text = f"The job was silent{f' for {silent_s:.0f} s' if silent_s else ''}, and goes on."
     report = build(of_step(evidence), Verdict("benign", "possible", text, "none"), (), "live")
     return Diagnosis(evidence, report, comment(report), had_gpus(parts.records))
 

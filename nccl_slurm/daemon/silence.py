@@ -84,11 +84,13 @@ class SilenceWatch:
 
     def _see(self, run: RunRow, files: Sequence[Any]) -> None:
         key, now = key_of(run), self.clock.now()
+        if not self._pace.knows(key) and self.conclusions.was_silent(run):
+            self._told[key] = 0.0  # by a daemon before this one
         self._pace.see(now, {key: _mark(files, now)})
         quiet_s, keys = self._pace.quiet_s(key, now), self._pace.with_rhythm([key])
         if keys and quiet_s >= self._pace.too_long_s(keys, self.config.live.silent_s):
             self._silent(run, quiet_s, self._pace.longest_s(keys))
-        elif key in self._told:
+        elif key in self._told and self._pace.changed(key):
             self.conclusions.goes_on(run, self._told.pop(key))
 
     def _silent(self, run: RunRow, quiet_s: float, longest_s: float | None) -> None:

@@ -50,6 +50,9 @@ class Pace:
     def forget(self, key: Hashable) -> None:
         self._signs.pop(key, None)
 
+    def knows(self, key: Hashable) -> bool:
+        return key in self._signs
+
     def quiet_s(self, key: Hashable, at: float) -> float:
         return at - self._signs[key].since
 

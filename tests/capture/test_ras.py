@@ -74,7 +74,11 @@ def test_an_endless_answer_is_cut_off() -> None:
 
 def test_one_that_never_answers_costs_its_limit_alone() -> None:
     done = threading.Event()
-    with server(lambda talk: done.wait(60) and None) as where:
+
+    def never(talk: socketserver.StreamRequestHandler) -> None:
+        done.wait(60)
+
+    with server(never) as where:
         with pytest.raises(OSError, match=r"time"):
             ras.status(where, 0.3)
         done.set()

@@ -105,6 +105,43 @@ def test_a_job_that_goes_on_takes_it_back(lab: Silence) -> None:
     assert found and "goes on" in found["verdict"]["summary"]
 
 
+def test_a_daemon_that_was_restarted_takes_it_back_when_something_is_written(lab: Silence) -> None:
+    job = submit(lab)
+    lab.write(60)
+    lab.run(400)
+    lab.restart()
+    lab.run(100)
+    assert "nobody proven" in lab.live_comment(job)
+    lab.write(30)
+    assert "live; no failure seen" in lab.live_comment(job)
+
+
+def test_a_node_that_failed_is_not_talked_over(lab: Silence) -> None:
+    job = submit(lab)
+    lab.write(60)
+    lab.slurm.set_node("n2", "DOWN*", "Not responding", "slurm")
+    lab.run(60)
+    told = lab.live_comment(job)
+    assert "live; n2 " in told
+    lab.run(600)
+    lab.write(30)
+    assert lab.live_comment(job) == told
+
+
+def test_an_error_in_the_output_makes_a_suspect_in_the_report(lab: Silence) -> None:
+    failed = Fact("python.exception", "ValueError: x", "python", "cause", "job", "rank-exception", OUT, 3, rank=1)
+    object.__setattr__(lab.output, "said", Parsed(facts=[WAITS, failed], world_size=4))
+    job = submit(lab)
+    lab.write(60)
+    lab.run(400)
+    found = lab.verdict(job)
+    assert found and found["verdict"]["culprits"] == []
+    assert [one["rank"] for one in found["verdict"]["suspects"]] == [1]
+    assert lab.live_comment(job) == f"mine [nccl-slurm: live; rank-exception, nobody proven; report {job}]"
+    lab.write(30)
+    assert "live; no failure seen" in lab.live_comment(job)
+
+
 def test_a_job_that_always_takes_its_time_is_not_silent(lab: Silence) -> None:
     """A pause of 200 s is its rhythm: 500 s are not yet out of it, 700 s are."""
     job = submit(lab)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from nccl_slurm.capture.live import packed
 from nccl_slurm.live import reader
+from nccl_slurm.live.look import Answer
 from nccl_slurm.live.reader import Collected
 
 
@@ -48,7 +49,7 @@ def test_nodes_that_gave_nothing_get_the_reason() -> None:
     made = collected(of(answer()), "srun: error: n2: something")
     assert made.words == "srun: error: n2: something"
     told = made.answers("no answer")
-    assert told["n1"].told is not None and told["n2"] == reader.Answer(None, "no answer")
+    assert told["n1"].told is not None and told["n2"] == Answer(None, "no answer")
 
 
 def test_a_node_that_is_not_the_jobs_is_no_node() -> None:
