@@ -13,6 +13,7 @@ import pytest
 from tests.capture.test_ras import rightly, server
 from tests.cluster import jobs
 from tests.cluster.harness import Cluster
+from tests.cluster.job_python import torch_of_jobs
 from tests.cluster.outcome import outcome, report
 from tests.cluster.processes import wait_until
 from tests.cluster.scratch import USERS
@@ -118,6 +119,27 @@ def test_a_rank_that_hangs_is_named_while_the_job_runs(lab: Cluster) -> None:
     (who,) = named(found, "culprits")
     assert who[0] == 2 and who[1] in found["job"]["nodes"]
     assert {rank["rank"] for rank in found["ranks"]} == {0, 1, 2, 3}
+
+
+@pytest.mark.torch
+def test_a_real_torchrun_that_hangs_names_nobody(lab: Cluster) -> None:
+    """All four print each step, and stop together: rank 2 sleeps, the others wait in all_reduce. Nothing tells whom
+    they wait for: no flight recorder dump is there before a time-out fires."""
+    if torch_of_jobs(lab.job_python()) is None:
+        pytest.skip("torch is not there; ./install.sh --test --with-torch brings it")
+    arguments = ("--mode=sleep", "--rank=2", "--at=60", "--steps=100000", "--pause=0.5", "--timeout=900")
+    script = jobs.torchrun(lab.job_python(), lab.programs, *arguments)
+    job = lab.sbatch(script, "-N2", "--ntasks-per-node=1")
+    assert wait_until(lambda: "step 0 of" in lab.output(job), 300), lab.output(job)[-2000:]
+    with watching(lab, job, "--interval=1", "--silent=10", "--ras=off") as looks:
+        assert wait_until(lambda: bool(looks()) and "Nothing was written" in summary(looks()[-1]), 400, every=1.0)
+        found = looks()
+    assert found[-1]["verdict"]["class"] == "collective-hang-unattributed"
+    assert [one for each in found for key in ("culprits", "suspects") for one in named(each, key)] == []
+
+
+def summary(value: dict[str, Any]) -> str:
+    return str(value["verdict"]["summary"])
 
 
 def test_a_step_of_ours_leaves_the_jobs_end_as_it_was(lab: Cluster) -> None:
