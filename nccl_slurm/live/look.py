@@ -45,11 +45,12 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Look:
-    """``at``: seconds since 1970 by the looking host's clock."""
+    """``at``: seconds since 1970 by the looking host's clock. ``whole``: all nodes of the job gave an answer."""
 
     at: float
     evidence: Evidence
     files: Sequence[File] = ()
+    whole: bool = True
 
 
 def evidence_of(job: Job, answers: Mapping[str, Answer], output: Parsed, gaps: Iterable[Gap] = ()) -> Evidence:
@@ -82,7 +83,7 @@ class Looks:
             moving=frozenset(quiet) - frozenset(silent),
             longest_s=self._pace.longest_s(ranks or [key for key in marks if _is(key, "file")]),
             still_s=still,
-            rose=rose,
+            rose=rose and look.whole,
             all_s=all_s,
             written=written,
             ras_s=self._of_ras(look),

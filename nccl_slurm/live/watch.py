@@ -87,7 +87,8 @@ class Watch:
         output, files = self._own_output(found, answers)
         gaps = [] if self.nodes is not None else [_NOT_READ]
         evidence = placed(of_step(evidence_of(job, answers, output, gaps)))
-        look = Look(self.clock.now(), evidence, [*files, *_on_nodes(answers)])
+        whole = bool(answers) and all(answer.told is not None for answer in answers.values())
+        look = Look(self.clock.now(), evidence, [*files, *_on_nodes(answers)], whole)
         return _report(look, self._looks)
 
     def _own_output(self, job: LiveJob, answers: Mapping[str, Answer]) -> tuple[Parsed, list[File]]:

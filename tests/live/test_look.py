@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from nccl_slurm.attribute.live import Quiet, judge
@@ -88,6 +89,15 @@ def test_counts_that_rose_and_stand_still() -> None:
     assert quiet.still_s == 50.0 and quiet.rose
     evidence, verdict = judge(still.evidence, quiet)
     assert [(one.rank, one.host) for one in verdict.culprits] == [(2, "n2")] and evidence.job == JOB
+
+
+def test_where_a_node_gave_no_answer_nobody_is_proven() -> None:
+    hung = {0: (4, 3), 1: (4, 3), 2: (3, 3), 3: (4, 3)}
+    looks = Looks(30.0)
+    last(looks, *(look(10.0 * n, lines={}, counts=dict.fromkeys(range(4), (n, n))) for n in range(4)))
+    looks.see(look(40.0, lines={}, counts=hung))
+    quiet = looks.see(replace(look(90.0, lines={}, counts=hung), whole=False))
+    assert quiet.still_s == 50.0 and not quiet.rose
 
 
 def test_old_dumps_prove_nothing() -> None:
