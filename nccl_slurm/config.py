@@ -93,6 +93,14 @@ class Comment:
 
 
 @dataclass(frozen=True)
+class Live:
+    silent_s: int = 0  # a running job that shows nothing for so long gets a live verdict; 0: none does
+    look_s: float = 60.0  # between two looks of the daemon at the output of each running job
+    reader: str = "/opt/nccl-slurm/slurm/nccl-slurm-node"  # nccl-slurm-node on the nodes, for `nccl-slurm watch`
+    limit_s: float = 30.0  # for the reader on a node
+
+
+@dataclass(frozen=True)
 class Access:
     admin_group: str = ""  # members may read the store, as root and SlurmUser do
 
@@ -123,6 +131,7 @@ class Config:
     daemon: Daemon = field(default_factory=Daemon)
     scope: Scope = field(default_factory=Scope)
     comment: Comment = field(default_factory=Comment)
+    live: Live = field(default_factory=Live)
     access: Access = field(default_factory=Access)
     review: Review = field(default_factory=Review)
     rules: Rules = field(default_factory=Rules)
@@ -275,6 +284,8 @@ def _check_values(config: Config, source: str) -> None:
     for key in ("state", "events"):
         if not os.path.isabs(getattr(config.paths, key)):
             raise ConfigError(f"{source}: paths.{key}: must be an absolute path")
+    if not os.path.isabs(config.live.reader):
+        raise ConfigError(f"{source}: live.reader: must be an absolute path")
     if config.paths.shared and not os.path.isabs(config.paths.shared):
         raise ConfigError(f"{source}: paths.shared: must be an absolute path, or empty")
 

@@ -13,6 +13,7 @@ from typing import Any, Iterable, Mapping, Sequence, TypeVar
 __all__ = [
     "ACTIONS",
     "CLASSES",
+    "READER_STEP",
     "Culprit",
     "Earlier",
     "Evidence",
@@ -65,6 +66,9 @@ CLASSES = (
 
 #: Next steps, in the words of the report and the comment.
 ACTIONS = ("none", "fix-code", "fix-config", "investigate", "reboot", "replace", "network", "unknown")
+
+#: Name of the step by which `nccl-slurm watch` reads on a job's nodes: no work of the job's own.
+READER_STEP = "nccl-slurm-watch"
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,7 @@ def test_the_reference_names_no_option_that_does_not_exist() -> None:
         "--version",
         "--comment",
         "--nccl-capture",  # Slurm's, by our plugin
+        "--overlap",  # srun's
         "--nproc-per-node",
     }
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", COMMANDS_MD + manual("nccl-slurm.1"))) <= known

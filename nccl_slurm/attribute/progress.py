@@ -147,12 +147,13 @@ def _ahead(stall: Stall, facts: Sequence[Fact]) -> Finding:
 def _proven(scene: Scene, stall: Stall, stopped: frozenset[int]) -> bool:
     """Someone's timeout says that this was a hang, and of the group's other ranks all but a few are known to wait.
 
-    Without a timeout two dumps may just have been taken at different moments. A rank that nobody heard of may have
+    Without a timeout two dumps may just have been taken at different moments, unless looks at the running job saw all
+    counts rise before and then stand still. A rank that nobody heard of may have
     stopped as well: that makes those who are known to have stopped no victims, if they wait in no group at all.
     """
     silent = scene.expected - stall.waiting - stall.behind if stall.group == DEFAULT_GROUP else frozenset()
     others = stall.behind - stopped
-    hung = bool(scene.waits) and len(stall.waiting) >= WITNESSES_MIN
+    hung = bool(scene.waits or scene.sorts.of_kind(reading.STILL)) and len(stall.waiting) >= WITNESSES_MIN
     few = not silent or len(stall.waiting) >= max(CROWD_MIN, UNHEARD_SHARE * len(silent))
     alone = not silent or all(_told_of_all_groups(scene, rank) for rank in stopped)
     return hung and few and alone and all(waits_somewhere(scene, rank) for rank in others)

@@ -101,6 +101,10 @@ LAUNCH_SETTINGS = frozenset({"slurm.pyxis", "slurm.request", "slurm.spank"})
 OF_A_PEER = frozenset({"nccl.shm-attach"})
 #: An answer of NCCL's RAS client: counts of one moment, which need not be those of the end.
 COUNTED = frozenset({"nccl.ras-mismatch"})
+#: One rank of the smaller group that RAS lists, and how far it is.
+RAS_RANK = frozenset({"nccl.ras-rank"})
+#: Our own look at a running job: counts that were seen to rise stood still.
+STILL = "live.still"
 #: NCCL's own error as torch quotes it, without the line that says what failed.
 NCCL_ERRORS = frozenset({"torch.nccl-error"})
 #: Where another step than the class's usual one is next: the launch or the place is at fault, not the program.

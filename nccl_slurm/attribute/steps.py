@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from nccl_slurm.attribute import reading
 from nccl_slurm.attribute.clocks import Clocks, Moment
-from nccl_slurm.model import Evidence, Fact, Gap, Inference, Job, Rank, Step
+from nccl_slurm.model import READER_STEP, Evidence, Fact, Gap, Inference, Job, Rank, Step
 
 __all__ = ["judged", "note", "of_step"]
 
@@ -25,8 +25,9 @@ _FAILURES = ("cause", "consequence")
 
 
 def numbered_steps(job: Job | None) -> list[Step]:
-    """Those of srun, in the order of their numbers."""
-    own = [step for step in (job.steps if job else ()) if _number(step).isdecimal()]
+    """Those of srun, in the order of their numbers; without ours."""
+    steps = job.steps if job else ()
+    own = [step for step in steps if _number(step).isdecimal() and step.name != READER_STEP]
     return sorted(own, key=lambda step: int(_number(step)))
 
 

@@ -1,8 +1,9 @@
 """Entry of the node side, run as a script by the hooks' wrapper: ``python3 -I -S .../capture/main.py VERB``.
 
 Verbs: ``before RUN``, ``finish RUN``, ``boot``, ``sweep``, ``work`` (all runs in the queue: the wrapper's), and
-``read-user --uid UID --gid GID [--user NAME] [--host HOST] PATH...``, which prints one JSON object a line: one,
-and one more after each PATH that is empty, for the paths behind it.
+``read-user --uid UID --gid GID [--user NAME] [--host HOST] [--only-files] PATH...``, which prints one JSON object a
+line: one, and one more after each PATH that is empty, for the paths behind it. ``live --job ID [--node NAME] [--ras
+HOST:PORT --ras-on NODE] [--uid UID --gid GID --user NAME] [PATH...]`` prints what a running job's ranks left until now.
 Exit status: 0 done; 1 not done, with one line on standard error and in syslog; 2 usage.
 """
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 if __package__ in (None, ""):  # -I leaves the script's own place out of the search path
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from nccl_slurm.capture import dispatch, patterns, spool, sweep, userread, worker
+from nccl_slurm.capture import dispatch, live, patterns, spool, sweep, userread, worker
 from nccl_slurm.capture.conf import Conf, from_environment
 from nccl_slurm.capture.queue import Entry
 from nccl_slurm.errors import ConfigError, NcclSlurmError
@@ -65,14 +66,30 @@ def _parser() -> argparse.ArgumentParser:
     reader.add_argument("--gid", type=int, required=True)
     reader.add_argument("--user")
     reader.add_argument("--host")
+    reader.add_argument("--only-files", action="store_true")
     reader.add_argument("paths", nargs="+", metavar="PATH")
+    _live_options(verbs.add_parser("live", help="read what a running job's ranks left here until now"))
     return parser
+
+
+def _live_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--job", type=int, required=True)
+    parser.add_argument("--node", default=os.environ.get("SLURMD_NODENAME") or os.uname().nodename.partition(".")[0])
+    parser.add_argument("--ras", default="")
+    parser.add_argument("--ras-on", default="")
+    parser.add_argument("--uid", type=int)
+    parser.add_argument("--gid", type=int)
+    parser.add_argument("--user")
+    parser.add_argument("paths", nargs="*", metavar="PATH")
 
 
 def _perform(chosen: argparse.Namespace, conf: Conf) -> list[str]:
     """What could not be done, one line each."""
     if chosen.verb == "read-user":
         _read_user(chosen, conf)
+        return []
+    if chosen.verb == "live":
+        _live(chosen, conf)
         return []
     if chosen.verb == "sweep":
         return sweep.sweep(conf)
@@ -104,8 +121,16 @@ def _work(conf: Conf) -> list[str]:
 def _read_user(chosen: argparse.Namespace, conf: Conf) -> None:
     request = userread.Request(chosen.uid, chosen.gid, chosen.user, chosen.host, chosen.paths)
     groups = [list(paths) for there, paths in groupby(chosen.paths, bool) if there]
-    for line in userread.answers(conf, request, groups):
+    for line in userread.answers(conf, request, groups, only_files=chosen.only_files):
         print(line, flush=True)  # of a reader that is ended at its limit the lines until then count
+
+
+def _live(chosen: argparse.Namespace, conf: Conf) -> None:
+    address = chosen.ras if chosen.ras_on in ("", chosen.node) else ""
+    who = (chosen.uid, chosen.gid, chosen.user)
+    for line in live.lines(conf, live.Question(chosen.job, chosen.node, address, *who, chosen.paths)):
+        print(line)
+    sys.stdout.flush()
 
 
 def _place(error: BaseException) -> str:

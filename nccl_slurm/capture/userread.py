@@ -24,10 +24,10 @@ from nccl_slurm.model import Gap, Parsed
 from nccl_slurm.parse.folder import Source, read_sources
 from nccl_slurm.parse.patterns import Rows
 
-__all__ = ["Request", "answer", "answers"]
+__all__ = ["MEMORY_BYTES", "Request", "answer", "answers", "nothing_read", "read"]
 
 #: The largest dump that is read takes 300 MB at its worst. Four readers and the daemon fit in its unit's MemoryMax.
-_MEMORY_BYTES = 448 << 20
+MEMORY_BYTES = 448 << 20
 #: What is handed back at most; the record has room for little more.
 OUTPUT_BYTES = 3 << 20
 _MAX_FILES = 5000
@@ -47,32 +47,42 @@ def answer(conf: Conf, request: Request) -> str:
     return next(answers(conf, request, [request.paths]))
 
 
-def answers(conf: Conf, request: Request, groups: Sequence[Sequence[str]]) -> Iterator[str]:
+def answers(
+    conf: Conf, request: Request, groups: Sequence[Sequence[str]], *, only_files: bool = False
+) -> Iterator[str]:
     """One JSON object for each group of paths, as soon as it is read, all with the rights of ``request``. Raises
-    InputError (rights)."""
+    InputError (rights). ``only_files``: which there are, of what size and time; none is opened for reading."""
     try:
-        rows = patterns.rows(conf)
+        rows = patterns.rows(conf) if not only_files else None
     except ConfigError as error:
-        yield from [_text(_nothing_read(str(error)))] * len(groups)
+        yield from [_text(nothing_read(str(error)))] * len(groups)
         return
-    rights.limit_resources(int(conf.worker_limit_s), _MEMORY_BYTES)
+    rights.limit_resources(int(conf.worker_limit_s), MEMORY_BYTES)
     rights.become(request.uid, request.gid, request.user)
     for paths in groups:
-        yield _text(_read(rows, request, paths))
+        yield _text(_listed(request, paths) if rows is None else read(rows, request, paths))
 
 
 def _text(found: dict[str, Any]) -> str:
     return json.dumps(found, separators=(",", ":"), allow_nan=False)
 
 
-def _read(rows: Rows, request: Request, paths: Sequence[str]) -> dict[str, Any]:
-    """What is wrong with the files is in ``gaps``."""
-    gaps: list[Gap] = []
+def read(
+    rows: Rows, request: Request, paths: Sequence[str], more: Sequence[Source] = (), known: Sequence[Gap] = ()
+) -> dict[str, Any]:
+    """What is wrong with the files is in ``gaps``, after those that are ``known``. ``more``: read with the files."""
+    gaps: list[Gap] = list(known)
     found: list[Found] = []
     for path in _expanded(paths):
         found += find(path, request.uid, gaps)
     sources = [Source(one.name, one.open, one.size, one.mtime, request.host, "job") for one in found]
-    return _answer(_read_sources(sources, rows), gaps, found, rows.hash)
+    return _answer(_read_sources([*sources, *more], rows), gaps, found, rows.hash)
+
+
+def _listed(request: Request, paths: Sequence[str]) -> dict[str, Any]:
+    gaps: list[Gap] = []
+    found = [one for path in _expanded(paths) for one in find(path, request.uid, gaps)]
+    return _answer(Parsed(), gaps, found, "")
 
 
 def _expanded(paths: Sequence[str]) -> list[str]:
@@ -111,7 +121,7 @@ def _file(found: Found, parsed: Parsed) -> dict[str, Any]:
     return {"path": found.name[:4096], "size": found.size, "mtime": found.mtime, "read": found.name not in unread}
 
 
-def _nothing_read(why: str) -> dict[str, Any]:
+def nothing_read(why: str) -> dict[str, Any]:
     """The answer where nothing could be read at all."""
     gaps = [{"source": "user files", "why": why[:1000]}]
     nothing: dict[str, Any] = {

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from nccl_slurm.config import Config
-from nccl_slurm.errors import InputError, NotYours, UnknownJob
+from nccl_slurm.errors import InputError, JobError, NotYours, SlurmError, UnknownJob
 
 __all__ = ["check_store", "open_store", "report_of_job"]
 
@@ -71,10 +71,22 @@ def _from_store(jobid: str, run: int | None, config: Config) -> dict[str, Any]:
         kept = store.report(*key_of(chosen[0]))
         if kept is not None:
             return dict(kept.report)
-        status = "settling" if chosen[0].status == "settling" else "pending"
-        return build(Evidence(job=chosen[0].as_job()), None, (), status)
+        if chosen[0].status == "settling":
+            return build(Evidence(job=chosen[0].as_job()), None, (), "settling")
+        pending = build(Evidence(job=chosen[0].as_job()), None, (), "pending")
+        return _as_it_runs(jobid, config) or pending if chosen[0] is runs[-1] else pending
     finally:
         store.close()
+
+
+def _as_it_runs(jobid: str, config: Config) -> dict[str, Any] | None:
+    """From what lies on shared file systems; None where the job does not run, or can't be looked at."""
+    from nccl_slurm.cli.watch import look_once
+
+    try:
+        return look_once(config, jobid)
+    except (JobError, SlurmError, InputError):
+        return None
 
 
 def _unknown(jobid: str, run: int | None, runs: list[int]) -> str:
@@ -103,6 +115,9 @@ def _published(jobid: str, run: int | None, config: Config) -> dict[str, Any]:
     except FileNotFoundError:
         if not os.path.isdir(folder):
             raise InputError(f"{folder}: no such folder on this host; mount it, or use a host that has it") from None
+        running = _as_it_runs(jobid, config) if run is None else None
+        if running is not None:
+            return running
         which = f"job {jobid}" if run is None else f"run {run} of job {jobid}"
         raise UnknownJob(
             f"{which} has no report: it has not ended, or was not captured; ask an admin if it should"

@@ -24,6 +24,7 @@ OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG})
 #: Subcommand -> its module under nccl_slurm.cli, which holds ``command``.
 COMMANDS = {
     "report": "report",
+    "watch": "watch",
     "explain": "explain",
     "prompt": "prompt",
     "repro": "repro",

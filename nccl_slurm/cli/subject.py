@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-__all__ = ["report_of", "subject_options"]
+__all__ = ["job_id", "report_of", "subject_options"]
 
 Decorator = Callable[..., Any]
 
@@ -16,7 +16,8 @@ Decorator = Callable[..., Any]
 _JOB_ID = re.compile(r"[0-9]{1,10}([_+][0-9]{1,10})?", re.ASCII)
 
 
-def _job_id(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+def job_id(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Callback of an argument. Raises UsageError."""
     if value is not None and not _JOB_ID.fullmatch(value):
         raise click.UsageError(f"{value!r} is no job id, give it as squeue shows it: 42, 42_1 or 43+1")
     return value
@@ -25,7 +26,7 @@ def _job_id(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
 def subject_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``jobid``, ``logs`` and ``run`` for `report_of`."""
     decorators: tuple[Decorator, ...] = (
-        click.argument("jobid", required=False, callback=_job_id),
+        click.argument("jobid", required=False, callback=job_id),
         click.option("--logs", metavar="PATH", help="Read this folder or file of logs instead; needs no Slurm."),
         click.option("--run", type=click.IntRange(min=1), help="A run of a requeued job (default: the newest)."),
     )

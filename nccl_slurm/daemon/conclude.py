@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nccl_slurm.attribute.live import ALL_SILENT, Quiet
 from nccl_slurm.capture.spool import CAPTURE_OFF
 from nccl_slurm.clock import Clock
 from nccl_slurm.config import Config
-from nccl_slurm.daemon.diagnose import Diagnosis, Parts, collector_at_rest, diagnose, went_well
+from nccl_slurm.daemon.diagnose import Diagnosis, Parts, collector_at_rest, diagnose, goes_on, silent, went_well
 from nccl_slurm.daemon.disposition import disposition, in_scope
 from nccl_slurm.daemon.earlier import earlier, keep
 from nccl_slurm.daemon.outcomes import outcomes
@@ -27,7 +28,7 @@ from nccl_slurm.history.rows import ReportRow, RunRow
 from nccl_slurm.history.store import Store
 from nccl_slurm.model import Gap, Parsed
 
-__all__ = ["Conclusions"]
+__all__ = ["Conclusions", "output_of"]
 
 _log = logging.getLogger(__name__)
 #: A thousand jobs that end at once must not keep the other duties waiting, the watchdog's sign of life among them.
@@ -138,6 +139,37 @@ class Conclusions:
             self._keep(run, found)
             self._queue(run, found)
 
+    def silent(self, run: RunRow, quiet: Quiet) -> bool:
+        """A running job shows nothing any more: say so now. False where it is out of scope, or a live verdict names
+        somebody."""
+        kept = self._live_report(run)
+        if kept is not None and kept["verdict"]["culprits"]:
+            return False
+        found = silent(self._parts(run, self._kept(run, self._read(run))), quiet)
+        if not in_scope(self.config.scope_of(run.partition), run.gpus, found.of_interest):
+            return False
+        _log.info("job %s run %d: %s", run.id, run.run, found.report["verdict"]["summary"])
+        self._keep(run, found)
+        self._queue(run, found)
+        return True
+
+    def was_silent(self, run: RunRow) -> bool:
+        """Whether `silent` has the last word on it."""
+        kept = self._live_report(run)
+        return kept is not None and any(step["rule"] == ALL_SILENT for step in kept["inferences"])
+
+    def _live_report(self, run: RunRow) -> Mapping[str, Any] | None:
+        kept = self.store.report(*key_of(run))
+        return kept.report if kept is not None and kept.report["status"] == "live" else None
+
+    def goes_on(self, run: RunRow, silent_s: float) -> None:
+        """What `silent` said holds no more, where nothing else was said since."""
+        if not self.was_silent(run):
+            return
+        found = goes_on(self._parts(run, Parsed()), silent_s)
+        self._keep(run, found)
+        self._queue(run, found)
+
     def _parts(self, run: RunRow, output: Parsed) -> Parts:
         until, records = self.clock.now(), self.store.records(*key_of(run))
         return Parts(
@@ -168,7 +200,7 @@ class Conclusions:
     def _read_bad(self, runs: Sequence[RunRow]) -> Sequence[Parsed | None]:
         if not runs or runs[0].uid is None:
             return [Parsed(gaps=(Gap("job output", "Slurm told no user"),))] * len(runs)
-        return self.reader.read_each([_output_of(run) for run in runs], runs[0].uid)
+        return self.reader.read_each([output_of(run) for run in runs], runs[0].uid)
 
     def _read(self, run: RunRow) -> Parsed:
         (read,) = self._read_bad([run])
@@ -246,7 +278,8 @@ def _went_well(run: RunRow) -> bool:
     return disposition(run.as_job())[0] == "record"
 
 
-def _output_of(run: RunRow) -> Wanted:
+def output_of(run: RunRow) -> Wanted:
+    """What Slurm and the batch script tell of it."""
     return Wanted(list(dict.fromkeys(p for p in (run.stdout, run.stderr, *run.log_paths) if p)), run.start or 0.0)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.attribute.clocks import UNMEASURED_S
+from nccl_slurm.attribute.live import Quiet, capped, judge, look_only
 from nccl_slurm.attribute.placement import placed
 from nccl_slurm.attribute.sorts import Sorts
 from nccl_slurm.attribute.steps import note, of_step
@@ -26,7 +27,18 @@ from nccl_slurm.recommend.site import Site
 from nccl_slurm.report.build import build
 from nccl_slurm.report.line import comment
 
-__all__ = ["Diagnosis", "Parts", "collector_at_rest", "diagnose", "had_gpus", "judged", "node_views", "went_well"]
+__all__ = [
+    "Diagnosis",
+    "Parts",
+    "collector_at_rest",
+    "diagnose",
+    "goes_on",
+    "had_gpus",
+    "judged",
+    "node_views",
+    "silent",
+    "went_well",
+]
 
 #: A node that fails takes its job along: Slurm's own stamps of the two lie seconds apart (SlurmdTimeout is longer,
 #: but the node's reason is stamped when slurmctld gives it up, and so is the job's end).
@@ -73,8 +85,27 @@ def diagnose(parts: Parts, status: str, *, run_in_comment: int | None = None) ->
     evidence, verdict = _of_step(whole, parts.job)
     shown = replace(evidence, job=parts.job, nodes=whole.nodes, facts=whole.facts)
     asked = recommend(verdict, evidence, machines=parts.machines, site=parts.site, policy=parts.policy, now=parts.now)
+    if status == "live":  # of a job that runs: a look at most
+        verdict, asked = capped(verdict), tuple(map(look_only, asked))
     report = build(shown, verdict, asked, status)
     return Diagnosis(shown, report, comment(report, run=run_in_comment), had_gpus(parts.records), asked)
+
+
+def silent(parts: Parts, quiet: Quiet) -> Diagnosis:
+    """Of a job that runs and shows nothing: nobody is asked for more than a look."""
+    whole = evidence_of(parts)
+    evidence, verdict = judge(placed(of_step(whole)), quiet)
+    shown = replace(evidence, job=parts.job, nodes=whole.nodes)
+    report = build(shown, verdict, (), "live")
+    return Diagnosis(shown, report, comment(report), had_gpus(parts.records))
+
+
+def goes_on(parts: Parts, silent_s: float) -> Diagnosis:
+    """Takes a verdict of `silent` back. ``silent_s``: 0 where a daemon before this one gave it."""
+    evidence = evidence_of(parts)
+    text = f"The job was silent{f' for {silent_s:.0f} s' if silent_s else ''}, and goes on."
+    report = build(of_step(evidence), Verdict("benign", "possible", text, "none"), (), "live")
+    return Diagnosis(evidence, report, comment(report), had_gpus(parts.records))
 
 
 def _of_step(whole: Evidence, job: Job) -> tuple[Evidence, Verdict]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nccl_slurm.model import Job, Step
+from nccl_slurm.model import READER_STEP, Job, Step
 
 __all__ = ["ENDED", "FINAL_ROWS", "disposition", "in_scope", "step_failed"]
 
@@ -59,7 +59,7 @@ def disposition(job: Job) -> tuple[str, str]:
 
 def step_failed(steps: Sequence[Step]) -> bool:
     """A step that was cancelled did not fail by itself; the extern step only mirrors the job."""
-    own = [step for step in steps if not step.id.endswith(".extern")]
+    own = [step for step in steps if not step.id.endswith(".extern") and step.name != READER_STEP]
     return any(step.state not in ("CANCELLED", "RUNNING") and (step.exit or step.signal) for step in own) or any(
         step.state in ("FAILED", "OUT_OF_MEMORY", "NODE_FAIL") for step in own
     )

@@ -24,6 +24,7 @@ from nccl_slurm.daemon.notify import Notifier
 from nccl_slurm.daemon.output import OutputReader
 from nccl_slurm.daemon.proposals import Proposals
 from nccl_slurm.daemon.retention import Forgetting
+from nccl_slurm.daemon.silence import SilenceWatch
 from nccl_slurm.daemon.surroundings import Surroundings
 from nccl_slurm.daemon.watch import JobWatch, NodeWatch
 from nccl_slurm.errors import InputError, LeaseLost, NcclSlurmError, SlurmUnreachable
@@ -41,6 +42,8 @@ LOOK_BACK_EVERY_S = 600.0
 CONTROLLERS_EVERY_S = 600.0
 HEARTBEAT_EVERY_S = 30.0
 PUBLISH_EVERY_S = 60.0
+#: Each run has its own time to be looked at (live.look_s); without the option this is a look at a number.
+SILENCE_EVERY_S = 1.0
 PROPOSALS_EVERY_S = 60.0
 FORGET_EVERY_S = 3600.0
 #: Nodes are asked more often while a run waits for their records.
@@ -103,6 +106,7 @@ class Daemon:
         self._proposals = Proposals(config, store, clock)
         self._around = Surroundings(config, store, self._machines, self._jobs, policy or default())
         self._conclusions = Conclusions(config, store, clock, reader, self._proposals, self._around, ask=self._ask)
+        self._silence = SilenceWatch(config, clock, reader, self._jobs, self._conclusions, self._open_runs)
         self._comments = CommentWriter(client, store, clock, config.daemon.verify_s, self._ask)
         self._hints = Hints(config.paths.events)
         self._forgetting = Forgetting(config, store, clock)
@@ -147,6 +151,7 @@ class Daemon:
             Duty("open runs", every.reconcile_s, self._reconcile_open),
             Duty("hinted runs", 0.0, self._reconcile_hinted),
             Duty("records", 0.0, self._poll_records),
+            Duty("silent jobs", SILENCE_EVERY_S, self._silence.turn),
             Duty("verdicts", IDLE_S, self._settle, on_write=True),
             Duty("comments", IDLE_S, self._comments.tick, on_write=True),
             Duty("publish", PUBLISH_EVERY_S, self._conclusions.publish_again),

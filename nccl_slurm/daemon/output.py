@@ -12,6 +12,7 @@ import pwd
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -63,18 +64,44 @@ class OutputReader:
         answers = iter(self._answers(told, uid) if told else ())
         return [next(answers) if one.paths else _nothing("Slurm told no path of it") for one in wanted]
 
-    def _answers(self, wanted: Sequence[Wanted], uid: int) -> list[Parsed | None]:
-        if self._hanging() >= MAX_LEFT:
-            return [_nothing(f"not read: {MAX_LEFT} earlier readers hang in a file system")] * len(wanted)
+    def read_now(self, wanted: Wanted, uid: int) -> tuple[Parsed, list[Any]]:
+        """As `read`, with the files that were read, as the reader tells them: of a job that still runs."""
+        if not wanted.paths:
+            return _nothing("Slurm told no path of it"), []
         try:
-            command = self._command([one.paths for one in wanted], uid)
-        except KeyError:
-            return [_nothing(f"uid {uid} is not known on this host")] * len(wanted)
-        lines, why = self._ask(command, len(wanted))
+            lines, why = self._lines([wanted], uid)
+        except _Refused as error:
+            return _nothing(str(error)), []
+        if not lines:
+            return _nothing(f"could not be read: {why[:200]}"), []
+        return _parsed(lines[0], wanted.since), _files(lines[0]) or []
+
+    def files_each(self, wanted: Sequence[Wanted], uid: int) -> list[list[Any] | None]:
+        """The files of each run as they are now, none of them opened: some milliseconds a run. None: not told."""
+        lines: list[str] = []
+        with suppress(_Refused):
+            lines, _ = self._lines(wanted, uid, "--only-files")
+        found = [_files(line) for line in lines]
+        return found + [None] * (len(wanted) - len(found))
+
+    def _answers(self, wanted: Sequence[Wanted], uid: int) -> list[Parsed | None]:
+        try:
+            lines, why = self._lines(wanted, uid)
+        except _Refused as error:
+            return [_nothing(str(error))] * len(wanted)
         read: list[Parsed | None] = [_parsed(line, one.since) for line, one in zip(lines, wanted, strict=False)]
         if not read:
             read = [_nothing(f"could not be read: {why[:200]}")]
         return read + [None] * (len(wanted) - len(read))
+
+    def _lines(self, wanted: Sequence[Wanted], uid: int, *options: str) -> tuple[list[str], str]:
+        if self._hanging() >= MAX_LEFT:
+            raise _Refused(f"not read: {MAX_LEFT} earlier readers hang in a file system")
+        try:
+            command = self._command([one.paths for one in wanted], uid, options)
+        except KeyError:
+            raise _Refused(f"uid {uid} is not known on this host") from None
+        return self._ask(command, len(wanted))
 
     def _hanging(self) -> int:
         """From several threads. Those that ended are let go of before the system gives their pid to others."""
@@ -82,13 +109,13 @@ class OutputReader:
             self.left[:] = [pid for pid in self.left if _hangs(pid)]
             return len(self.left)
 
-    def _command(self, groups: Sequence[Sequence[str]], uid: int) -> list[str]:
+    def _command(self, groups: Sequence[Sequence[str]], uid: int, options: Sequence[str] = ()) -> list[str]:
         """An empty path begins the next answer."""
         user = pwd.getpwuid(uid)
         script = Path(nccl_slurm.__file__).parent / "capture" / "main.py"
         who = ["--uid", str(uid), "--gid", str(user.pw_gid), "--user", user.pw_name]
         paths = chain.from_iterable(("", *group) for group in groups)
-        return [self.python, "-I", "-S", str(script), "read-user", *who, "--", *paths]
+        return [self.python, "-I", "-S", str(script), "read-user", *options, *who, "--", *paths]
 
     def _ask(self, command: Sequence[str], count: int) -> tuple[list[str], str]:
         """The lines that are whole, ``count`` at most, and why there are no more. A child that can't be killed (a file
@@ -102,6 +129,18 @@ class OutputReader:
             del lines[-1]
         whole = [line for line in lines if line.startswith("{")]
         return whole[:count], answer.why or ("the answer is too large" if answer.cut else "no answer")
+
+
+class _Refused(Exception):
+    """No reader is started; ``str()`` is the gap's text."""
+
+
+def _files(line: str) -> list[Any] | None:
+    try:
+        files: list[Any] = cleaned(json.loads(line))["files"]
+    except (ValueError, RecursionError):
+        return None
+    return files
 
 
 def _nothing(why: str) -> Parsed:

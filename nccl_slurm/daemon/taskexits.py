@@ -12,7 +12,7 @@ from typing import Any
 
 from nccl_slurm.attribute import reading
 from nccl_slurm.daemon.steps import OF_STEP
-from nccl_slurm.model import Fact, Gap, Job
+from nccl_slurm.model import READER_STEP, Fact, Gap, Job
 
 __all__ = ["exit_facts"]
 
@@ -25,7 +25,8 @@ _Record = Mapping[str, Any]
 def exit_facts(job: Job, records: Mapping[str, _Record]) -> tuple[list[Fact], list[Gap]]:
     """``records`` by node name. No facts, and a gap, where task numbers can't be told apart: steps that accounting does
     not know of, and heterogeneous jobs, whose components each count from 0."""
-    told = {step for record in records.values() for step, _ in _by_step(record)}
+    readers = {step.id.rpartition(".")[2] for step in job.steps if step.name == READER_STEP}
+    told = {step for record in records.values() for step, _ in _by_step(record)} - readers
     known = {step.id.rpartition(".")[2] for step in job.steps}
     if any(_is_heterogeneous(record) for record in records.values()) and told:
         return [], [Gap("task exits", "a heterogeneous job: each component counts its tasks from 0")]
@@ -35,6 +36,7 @@ def exit_facts(job: Job, records: Mapping[str, _Record]) -> tuple[list[Fact], li
         fact
         for node, record in records.items()
         for step, exits in _by_step(record)
+        if step in told
         for fact in _of_step(node, step, exits)
     ]
     return facts, []

@@ -18,7 +18,7 @@ from nccl_slurm.history.store import Store
 from nccl_slurm.model import alike
 from nccl_slurm.scheduler.client import FINAL_STATES, LiveJob, NodeState, SchedulerClient
 
-__all__ = ["JobWatch", "NodeWatch", "failed_state", "health"]
+__all__ = ["JobWatch", "NodeWatch", "failed_state", "health", "script_paths"]
 
 
 def _no_good(node: NodeState) -> bool:
@@ -152,7 +152,7 @@ class JobWatch:
             cluster=self._cluster,
             run=number,
             nodes=_union(before.nodes if before else (), job.nodes),
-            log_paths=tuple(before.log_paths if before else self._script_paths(job)),
+            log_paths=tuple(before.log_paths if before else script_paths(self._client, job)),
             live_reason=job.reason,
         )
         if before is None:
@@ -160,16 +160,18 @@ class JobWatch:
         elif before.with_live(row) != before:
             self._store.upsert_run(before.with_live(row))
 
-    def _script_paths(self, job: LiveJob) -> list[str]:
-        if not job.batch or not job.workdir:
-            return []
-        try:
-            script = self._client.batch_script(job.id)
-        except SlurmError:
-            return []
-        known = {"SLURM_JOB_ID": str(job.raw_id), "SLURM_JOB_NAME": job.name, "USER": job.user or "\0"}
-        known["SLURM_SUBMIT_DIR"] = job.workdir
-        return log_paths(script or "", job.workdir, known)
+
+def script_paths(client: SchedulerClient, job: LiveJob) -> list[str]:
+    """Where the job's batch script says that its steps write; none where it can't be had."""
+    if not job.batch or not job.workdir:
+        return []
+    try:
+        script = client.batch_script(job.id)
+    except SlurmError:
+        return []
+    known = {"SLURM_JOB_ID": str(job.raw_id), "SLURM_JOB_NAME": job.name, "USER": job.user or "\0"}
+    known["SLURM_SUBMIT_DIR"] = job.workdir
+    return log_paths(script or "", job.workdir, known)
 
 
 def _union(one: Sequence[str], two: Iterable[str]) -> tuple[str, ...]:

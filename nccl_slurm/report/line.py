@@ -35,10 +35,16 @@ def comment(report: Mapping[str, Any], *, run: int | None = None) -> str | None:
         return None
     action = _action(report)
     for parts in ([_what(report, 255), action, where], [_what(report, _HOST_SHORT), where]):
+        parts = [*_live(report), *parts]
         line = f"[nccl-slurm: {'; '.join(_clean(part) for part in parts if part)}]"
         if len(line) <= COMMENT_MAX:
             return line
-    return f"[nccl-slurm: {report['verdict']['class']}; {where}]"
+    return f"[nccl-slurm: {'; '.join([*_live(report), report['verdict']['class'], where])}]"
+
+
+def _live(report: Mapping[str, Any]) -> list[str]:
+    """The job still runs: its end may show something else."""
+    return ["live"] if report.get("status") == "live" else []
 
 
 def _where(job: Mapping[str, Any], run: int | None) -> str | None:

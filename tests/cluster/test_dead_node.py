@@ -173,7 +173,7 @@ def test_a_job_that_survives_its_node(lab: Cluster) -> None:
     job = running(lab, "n2", "--no-kill", script=script)
     lab.kernel_says("n2", XID)
     lab.power_off("n2")
-    assert wait_until(lambda: "[nccl-slurm: n2 failed first" in live_comment(lab, job), 30)
+    assert wait_until(lambda: "[nccl-slurm: live; n2 failed first" in live_comment(lab, job), 30)
     assert lab.job_states(job) == ["RUNNING"] and report(lab, job)["status"] == "live"
     first = outcome(lab, job)
     states = [row["state"] for row in lab.sacct(job, "state", duplicates=True)]

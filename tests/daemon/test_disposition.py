@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nccl_slurm.daemon.disposition import ENDED, FINAL_ROWS, disposition, in_scope
-from nccl_slurm.model import Job, Step
+from nccl_slurm.model import READER_STEP, Job, Step
 
 DOC = Path(__file__).parents[2] / "docs" / "jobs.md"
 OK, BAD = Step("42.0", "python", "COMPLETED", 0, 0), Step("42.0", "python", "FAILED", 1, 0)
@@ -27,6 +27,7 @@ def job(
         (job("COMPLETED", steps=(OK, BAD)), "diagnose"),
         (job("COMPLETED", derived="5:0"), "diagnose"),
         (job("COMPLETED", steps=(OK, Step("42.extern", "extern", "FAILED", 1, 0))), "record"),
+        (job("COMPLETED", steps=(OK, Step("42.1", READER_STEP, "FAILED", 1, 0))), "record"),
         (job("FAILED", steps=()), "diagnose"),
         (job("NODE_FAIL"), "diagnose"),
         (job("OUT_OF_MEMORY"), "diagnose"),

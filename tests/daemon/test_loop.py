@@ -388,7 +388,7 @@ def test_a_node_that_fails_under_a_running_job_is_told_at_once(lab: Lab, state: 
     assert found and found["status"] == "live"
     assert [one["host"] for one in found["verdict"]["culprits"]] == ["n2"]
     live = next(one for one in lab.slurm.jobs() if one.raw_id == job)
-    assert live.comment.startswith("mine [nccl-slurm: n2 ")
+    assert live.comment.startswith("mine [nccl-slurm: live; n2 ")
 
 
 def test_a_slurmd_that_is_restarted_is_no_failed_node(lab: Lab) -> None:

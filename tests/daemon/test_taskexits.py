@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from nccl_slurm.daemon.taskexits import exit_facts
-from nccl_slurm.model import Job, Step
+from nccl_slurm.model import READER_STEP, Job, Step
 from tests.collect.test_shared import record
 
 JOB = Job("42", 42, "c", nodes=("n1", "n2"))
@@ -52,3 +52,11 @@ def test_components_of_a_heterogeneous_job_each_count_from_zero() -> None:
     prolog = {"time": 1.0, "boot_id": None, "env": {"SLURM_HET_JOB_ID": "42"}}
     assert told(ended(0, 1), prolog=prolog) == ([], ["a heterogeneous job: each component counts its tasks from 0"])
     assert told(prolog=prolog) == ([], [])
+
+
+def test_a_step_of_ours_is_none_of_the_jobs() -> None:
+    """`nccl-slurm watch` reads by a step: its tasks are no ranks, and one step beside it is still the only one."""
+    steps = (Step("42.0", "python", "FAILED", 1, 0), Step("42.1", READER_STEP, "COMPLETED", 0, 0))
+    job = Job("42", 42, "c", nodes=("n1",), steps=steps)
+    facts, gaps = told(ended(1, 7), ended(0, 0, step="1"), job=job)
+    assert gaps == [] and facts == [("cause", "task 1 of step 0 ended with exit code 7", [1])]

@@ -274,3 +274,8 @@ def test_a_steps_own_choice_replaces_that_of_its_batch_script(site: Site, run: P
     assert (found["NCCL_DEBUG"], found["NCCL_DEBUG_SUBSYS"]) == CHOICES["coll"]
     changed = exports(site, {**STEP, **batch, "NCCL_DEBUG": "TRACE", "NCCL_SLURM_CAPTURE_OPTION": "coll"})
     assert "NCCL_DEBUG" not in changed
+
+
+def test_the_reader_of_watch_is_no_rank(site: Site, run: Path) -> None:
+    assert exports(site, {**STEP, "NCCL_SLURM_WATCH": "on"}) == {}
+    assert not (run / "user" / "task.0.5").exists()
