@@ -12,6 +12,7 @@ NcclSlurmError
 │   ├── StoreBusy        another process holds the store
 │   └── StoreTooNew      written by a newer nccl-slurm
 ├── RecordError          a node record is forged, malformed, oversized or of an unknown schema
+├── RemoteError          a node does not answer by SSH, is not the one that is known, refuses, or answers nonsense
 └── SlurmError
     ├── SlurmUnreachable slurmctld or slurmdbd does not answer
     └── SlurmRefused     Slurm answered no
@@ -28,6 +29,7 @@ __all__ = [
     "NotReproducible",
     "NotYours",
     "RecordError",
+    "RemoteError",
     "SlurmError",
     "SlurmRefused",
     "SlurmUnreachable",
@@ -83,6 +85,10 @@ class StoreTooNew(StoreError):
 
 
 class RecordError(NcclSlurmError):
+    pass
+
+
+class RemoteError(NcclSlurmError):
     pass
 
 

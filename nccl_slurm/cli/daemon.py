@@ -89,7 +89,10 @@ def _serve(loaded: Config, state: Path, once: bool) -> None:
         reader = OutputReader(_compiled_patterns(loaded, state), loaded.daemon.output_limit_s)
         daemon = Daemon(loaded, client, store, clock, reader, settings, Notifier(), _policy(loaded))
         _log.info("watching cluster %s", settings.cluster)
-        daemon.tick() if once else daemon.run(stopping)
+        try:
+            daemon.tick() if once else daemon.run(stopping)
+        finally:
+            daemon.close()
     finally:
         store.close()
 

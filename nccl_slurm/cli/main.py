@@ -31,6 +31,8 @@ COMMANDS = {
     "nodes": "nodes",
     "drains": "drains",
     "review": "review",
+    "collect": "collect",
+    "probe": "probe",
     "status": "status",
     "config": "config",
     "rules": "rules",
