@@ -61,6 +61,8 @@ def offers(conf: Conf, job_id: int | None = None) -> list[Offer]:
     try:
         names = [name for name in os.listdir(folder) if _is_of(name, job_id)]
     except OSError as error:
+        if conf.outbox_group and isinstance(error, FileNotFoundError):
+            return []  # no record has been written yet
         raise InputError(f"{folder}: {error.strerror}; set NCCL_SLURM_OUTBOX_GROUP to a group of this user") from None
     names.sort(key=lambda name: int(name.split(".")[1]), reverse=True)
     found = []

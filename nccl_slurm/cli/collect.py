@@ -16,7 +16,7 @@ from nccl_slurm.cli.options import config_option, json_option
 from nccl_slurm.collect.fetch import Fetcher, Visit
 from nccl_slurm.collect.ssh import Target
 from nccl_slurm.config import Config
-from nccl_slurm.errors import ConfigError, InputError, SlurmError, UnknownJob
+from nccl_slurm.errors import ConfigError, InputError, RemoteError, SlurmError, UnknownJob
 from nccl_slurm.hosts import expand
 from nccl_slurm.scheduler.client import USER_ID
 
@@ -49,8 +49,8 @@ def command(subject: str, run: int | None, as_json: bool, config_path: str | Non
         click.echo(json.dumps([_json(one) for one in visits]))
     else:
         click.echo(_text(visits))
-    if any(one.why for one in visits):
-        raise click.exceptions.Exit(1)
+    if failed := sum(one.why is not None for one in visits):
+        raise RemoteError(f"{failed} of {len(visits)} nodes could not be visited to the end; see the lines above")
 
 
 def need_ssh(loaded: Config) -> None:

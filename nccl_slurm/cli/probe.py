@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import subprocess
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,8 +14,9 @@ import click
 from nccl_slurm import config
 from nccl_slurm.cli.options import config_option, json_option
 from nccl_slurm.config import Config
-from nccl_slurm.errors import InputError, RemoteError, SlurmUnreachable
+from nccl_slurm.errors import InputError, RemoteError, SlurmUnreachable, UnknownJob
 from nccl_slurm.hosts import HOST
+from nccl_slurm.scheduler.cli_client import CliClient
 from nccl_slurm.scheduler.client import USER_ID
 
 __all__ = ["command"]
@@ -37,7 +40,7 @@ def _job(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str
 def command(node: str, job: str | None, as_json: bool, config_path: str | None) -> None:
     """Take a snapshot of NODE now: machine, GPUs, ports, disks, load, and what could not be seen (admins).
 
-    With --job it runs as a step of that job, by its owner or root; it shows in the job's list of steps.
+    With --job it runs as a step of that job and as its owner, whom root becomes; it shows in the job's list of steps.
     """
     loaded = config.load(config_path)
     if not HOST.match(node):
@@ -76,6 +79,7 @@ def _by_srun(loaded: Config, node: str, job: str) -> bytes:
             capture_output=True,
             env=environment,
             timeout=_SRUN_S,
+            **_as_owner(loaded, job),
         )
     except OSError as error:
         raise SlurmUnreachable(f"srun: {error.strerror}; see slurm.bin in nccl-slurm.toml") from None
@@ -84,7 +88,21 @@ def _by_srun(loaded: Config, node: str, job: str) -> bytes:
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()
     if done.returncode or not done.stdout:
         raise RemoteError(f"{node}: srun: {said[-1] if said else 'no answer'}; does job {job} run there?")
-    return done.stdout[:_MAX_BYTES]
+    return bytes(done.stdout[:_MAX_BYTES])
+
+
+def _as_owner(loaded: Config, job: str) -> dict[str, Any]:
+    """Slurm lets nobody but a job's owner make a step in it, root not either: root becomes that user. For Popen."""
+    if os.geteuid() != 0:
+        return {}
+    client = CliClient(loaded.slurm.bin, loaded.slurm.conf, loaded.slurm.timeout_s)
+    uid = next((one.uid for one in client.jobs() if job in (one.id, str(one.raw_id))), None)
+    if uid is None:
+        raise UnknownJob(f"job {job} does not run; give one that runs on that node, as squeue shows it")
+    try:
+        return {"user": uid, "group": pwd.getpwuid(uid).pw_gid, "extra_groups": []}
+    except KeyError:
+        raise InputError(f"job {job}: its user {uid} is not known on this host; run this where it is") from None
 
 
 def _checked(data: bytes, node: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ node is told by its host key under Slurm's name of it; a key that differs from t
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import stat
@@ -98,6 +99,7 @@ class Visitor:
         self._lock = threading.Lock()
         self._open: set[Any] = set()
         self._closed = False
+        logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # each failure is told by us, in one line
 
     def check(self) -> None:
         """Raises ConfigError where no node could be visited: no paramiko, no key, no known hosts."""

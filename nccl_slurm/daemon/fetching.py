@@ -26,8 +26,8 @@ from nccl_slurm.scheduler.client import NodeState
 __all__ = ["Fetching"]
 
 _log = logging.getLogger(__name__)
-#: Final runs whose records are missing are looked up so often, at one query.
-LATE_EVERY_S = 600.0
+#: Final runs whose records are missing are looked up so often, at one query; sooner where a run has become final.
+LATE_EVERY_S, LATE_SOON_S = 600.0, 30.0
 PAUSE_S, PAUSE_MAX_S = 5.0, 600.0
 
 
@@ -49,6 +49,7 @@ class Fetching:
         self._pool = ThreadPoolExecutor(ssh.at_once, thread_name_prefix="fetch")
         self._nodes: dict[str, _Node] = {}
         self._late: tuple[tuple[int, str], ...] = ()
+        self._settling: frozenset[tuple[str, int, int]] = frozenset()
         self._late_due = 0.0
 
     def tick(self, settling: Sequence[RunRow], states: Sequence[NodeState]) -> None:
@@ -78,6 +79,9 @@ class Fetching:
     def _wanted(self, settling: Sequence[RunRow]) -> dict[str, frozenset[int]]:
         """Raw job ids by node, those that wait for their verdict first."""
         now, arrived = self._clock.now(), self._store.record_nodes_of_settling()
+        before, self._settling = self._settling, frozenset(map(key_of, settling))
+        if not before <= self._settling:
+            self._late_due = min(self._late_due, now + LATE_SOON_S)
         if now >= self._late_due:
             self._late = self._store.missing_records(now - self._ssh.late_h * 3600.0)
             self._late_due = now + LATE_EVERY_S

@@ -159,6 +159,13 @@ def test_no_other_question_is_answered(node: Node, wanted: str) -> None:
         said(conf, wanted)
 
 
+def test_before_the_first_record_nothing_is_offered_and_without_a_group_that_is_a_fault(node: Node) -> None:
+    conf = offering(node)
+    assert said(conf, "list") == b""
+    with pytest.raises(InputError, match="set NCCL_SLURM_OUTBOX_GROUP"):
+        said(Conf(spool=str(node.spool)), "list")
+
+
 def test_links_and_large_files_in_the_outbox_are_not_sent(node: Node) -> None:
     conf = offering(node)
     finished(node)

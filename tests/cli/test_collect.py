@@ -32,6 +32,7 @@ class Lab:
         scontrol = programs / "scontrol"
         scontrol.write_text(f"#!/bin/sh\necho 'NodeName=n1 State=IDLE NodeAddr={HERE} NodeHostName=n1'\n")
         scontrol.chmod(0o755)
+        self.printed = ""
         self.config = site.folder / "nccl-slurm.toml"
 
     def writes_config(self, **changes: object) -> None:
@@ -42,17 +43,18 @@ class Lab:
 
     def ran(self, job: int, nodes: tuple[str, ...], end: float | None = 1_000_100.0) -> Store:
         store = Store.open(f"sqlite:///{self.state}/store.db")
-        times = {"submit": 1_000_000.0, "start": 1_000_000.0, "end": end}
-        store.upsert_run(RunRow("c", job, 1, str(job), nodes=nodes, status="settling" if end else "live", **times))
+        status = "settling" if end else "live"
+        store.upsert_run(RunRow("c", job, 1, str(job), nodes=nodes, status=status, start=1_000_000.0, end=end))
         return store
 
     def call(self, *words: str) -> tuple[int, str]:
         """Exit status, and what was printed; or what an error says."""
         try:
             done = CliRunner().invoke(cli, [*words, "--config", str(self.config)], standalone_mode=False)
-            if done.exception is not None and not isinstance(done.exception, SystemExit):
+            self.printed = done.stdout
+            if done.exception is not None:
                 raise done.exception
-            return done.return_value or 0, done.output
+            return 0, done.output
         except NcclSlurmError as error:
             return next(status for kind, status in EXIT_STATUS if isinstance(error, kind)), str(error)
 
@@ -92,8 +94,9 @@ def test_all_that_a_node_offers_and_a_node_that_is_not_there(lab: Lab) -> None:
     status, said = lab.call("collect", "n1")
     assert (status, lab.landed()) == (0, ["7.1000000.n1.json"]), said
     status, said = lab.call("collect", "n1,nowhere.invalid", "--json")
-    told = json.loads(said)
-    assert status == 1 and [one["why"] is None for one in told] == [True, False]
+    assert (status, said) == (1, "1 of 2 nodes could not be visited to the end; see the lines above")
+    told = json.loads(lab.printed)
+    assert [one["why"] is None for one in told] == [True, False]
     assert told[1]["why"].startswith("nowhere.invalid: ")
 
 

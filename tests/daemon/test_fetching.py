@@ -177,6 +177,14 @@ def test_visits_that_bring_nothing_become_rare_and_a_late_record_counts(lab: Ssh
     assert len(lab.nodes.visits) <= count + 1
 
 
+def test_a_run_that_was_judged_without_a_record_is_asked_for_again_soon(lab: SshLab) -> None:
+    job = lab.ended("n1")
+    began = lab.clock.now() - 3
+    assert lab.run_until(lambda: lab.verdict(job) is not None)
+    lab.holds("n1", job, began)
+    assert lab.run_until(lambda: records(lab, job) == ["n1"], 150.0, step=2.0)
+
+
 def test_after_a_day_nobody_is_asked_any_more(lab: SshLab) -> None:
     job = lab.ended("n1")
     assert lab.run_until(lambda: lab.verdict(job) is not None)
