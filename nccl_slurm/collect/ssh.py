@@ -144,13 +144,18 @@ class Visitor:
     def _client(self, target: Target) -> paramiko.SSHClient:
         client = _paramiko().SSHClient()
         client.set_missing_host_key_policy(_policy(self, target))
+        name = self._host_name(target)
         for path in (self._ssh.known_hosts, self._learned):
-            with suppress(FileNotFoundError):
-                try:
-                    client.load_system_host_keys(path)
-                except PermissionError:
-                    raise RemoteError(f"{target.node}: {path}: not readable for this user") from None
+            try:
+                for key in _keys_of(path, name):
+                    client.get_host_keys().add(name, key.get_name(), key)
+            except OSError as error:
+                raise RemoteError(f"{target.node}: {path}: {error.strerror}") from None
         return client
+
+    def _host_name(self, target: Target) -> str:
+        """As known_hosts and paramiko write it."""
+        return target.node if self._ssh.port == 22 else f"[{target.node}]:{self._ssh.port}"
 
     def _connected(self, client: paramiko.SSHClient, target: Target) -> paramiko.Transport:
         ssh, limit = self._ssh, self._ssh.connect_s
@@ -180,7 +185,7 @@ class Visitor:
     def _why(self, error: Exception, target: Target) -> str:
         module, ssh = _paramiko(), self._ssh
         if isinstance(error, module.BadHostKeyException):
-            name = target.node if ssh.port == 22 else f"[{target.node}]:{ssh.port}"
+            name = self._host_name(target)
             return (
                 "its host key is not the known one: if the machine was replaced or set up anew, remove the old key "
                 f"(ssh-keygen -R '{name}' -f {self._file_of(name)}) and add the new one; else somebody is in between"
@@ -196,10 +201,10 @@ class Visitor:
         return f"no SSH connection with {target.address} port {ssh.port}: {_line(error) or type(error).__name__}"
 
     def _file_of(self, name: str) -> str:
-        learned = _paramiko().HostKeys()
         with suppress(OSError):
-            learned.load(self._learned)
-        return self._learned if learned.lookup(name) else self._ssh.known_hosts
+            if any(_keys_of(self._learned, name)):
+                return self._learned
+        return self._ssh.known_hosts
 
     def unknown_host(self, target: Target, name: str, key: paramiko.PKey) -> None:
         """By the policy. ``name``: as known_hosts has it. Raises RemoteError unless a first key is believed."""
@@ -221,6 +226,31 @@ class Visitor:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+
+def _keys_of(path: str, name: str) -> Iterator[paramiko.PKey]:
+    """Those that a known_hosts file has for a host, in plain or hashed lines; none where it is absent. Raises OSError.
+
+    Line by line: paramiko's own loader compares each line with all before it, seconds for 3,000 nodes. Lines with a
+    marker (@cert-authority, @revoked) and patterns are passed over, as by paramiko."""
+    module = _paramiko()
+    with suppress(FileNotFoundError), open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            hosts, _, rest = line.strip().partition(" ")
+            if rest and any(_is_host(module, one, name) for one in hosts.split(",")):
+                with suppress(Exception):  # a line that is broken, or of a kind of key that paramiko does not know
+                    entry = module.hostkeys.HostKeyEntry.from_line(line.strip())
+                    if entry is not None and entry.key is not None:
+                        yield entry.key
+
+
+def _is_host(module: Any, told: str, name: str) -> bool:
+    if not told.startswith("|1|"):
+        return told == name
+    try:
+        return bool(module.HostKeys.hash_host(name, told) == told)
+    except Exception:  # no base64 in it
+        return False
 
 
 def _policy(visitor: Visitor, target: Target) -> Any:

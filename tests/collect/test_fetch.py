@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -161,6 +162,22 @@ def test_an_unknown_host_is_refused_and_named(site: Site) -> None:
     (site.folder / "known_hosts").write_text("")
     done = site.visit()
     assert done.why and "is not in" in done.why and "SHA256:" in done.why and site.landed() == {}
+
+
+def test_a_key_is_found_among_hashed_and_broken_lines(site: Site) -> None:
+    site.offers("42.1.n1.json")
+    sshd = site.up()
+    hosts = site.folder / "known_hosts"
+    hosts.write_text(sshd.known("n1"))
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(hosts)], check=True, capture_output=True)
+    assert hosts.read_text().startswith("|1|")
+    mine = f"[n1]:{sshd.port}"
+    broken = f"|1|x|y ssh-ed25519 AAAA\n@revoked * ssh-ed25519 AAAA\n{mine} ssh-ed25519 %%\n{mine} x\n#\n\n"
+    hosts.write_text(broken + hosts.read_text())
+    assert site.visit().why is None
+    hosts.write_text(broken + sshd.known("n2"))
+    done = site.visit()
+    assert done.why and "is not in" in done.why
 
 
 def test_a_host_key_that_changed_is_refused_even_where_first_ones_are_believed(site: Site) -> None:
