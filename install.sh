@@ -147,6 +147,13 @@ install_headers() {
     [ -e /usr/include/slurm/spank.h ] && have make && have cc
 }
 
+# For the tests of records by SSH, which start an sshd of their own.
+install_sshd() {
+    have sshd && have ssh-keygen && return 0
+    system_install openssh-server openssh-client -- openssh-server openssh || true
+    have sshd && have ssh-keygen
+}
+
 install_shellcheck() {
     have shellcheck || system_install shellcheck -- ShellCheck || leave_out "shellcheck of the shell scripts: not to be had"
 }
@@ -415,6 +422,7 @@ test_all() {
     else
         need_root --test
         install_slurm || leave_out "tests on a real Slurm: its daemons or MariaDB can't be had here"
+        install_sshd || leave_out "tests of records by SSH: sshd can't be had here"
         install_headers || leave_out "tests of the SPANK plugin: Slurm's headers or a C compiler can't be had here"
         offer_torch "$with_torch"
     fi

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -25,6 +26,8 @@ else:
 __all__ = ["DEFAULT_PATH", "SCOPES", "Config", "flat", "load", "loads"]
 
 DEFAULT_PATH = "/etc/nccl-slurm/nccl-slurm.toml"
+_ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,254}")
+_PROGRAM = re.compile(r"/[A-Za-z0-9._/+-]{1,250}")
 _MAX_CHARACTERS, _MAX_DOTS = 1 << 20, 100
 #: Which ended runs are diagnosed (see docs/jobs.md): those with GPUs or NCCL/torch evidence, all, or none.
 SCOPES = ("gpu-or-evidence", "all", "none")
@@ -34,6 +37,8 @@ LEASE_MIN_S = 4.0
 SITE_KINDS = ("", "hyperpod", "slurm")
 #: Who is asked about Slurm (see docs/pyslurm.md).
 CLIENTS = ("auto", "commands")
+#: What a node's SSH host key is checked against (see docs/ssh.md).
+HOST_KEYS = ("known", "first-use")
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,21 @@ class Daemon:
     record_uids: list[int] = field(default_factory=lambda: [0])  # owners whose node records are believed
     output_limit_s: float = 120.0  # reading the job's own output, as its user
     lease_s: float = 20.0  # of daemons on several hosts: one that is silent so long is replaced
+
+
+@dataclass(frozen=True)
+class Ssh:
+    user: str = ""  # account on the nodes; empty: nothing is fetched
+    key_file: str = "/etc/nccl-slurm/id_ed25519"  # its private key, without a passphrase
+    known_hosts: str = "/etc/ssh/ssh_known_hosts"  # host keys of the nodes
+    host_keys: str = "known"  # "first-use": a node without a key there is believed once, and its key kept
+    port: int = 22
+    command: str = "/opt/nccl-slurm/slurm/nccl-slurm-node"  # on the nodes
+    connect_s: float = 10.0  # for each of: TCP, banner and key exchange, authentication
+    visit_s: float = 60.0  # for all that is asked of a node at one visit
+    at_once: int = 32  # nodes
+    wait_s: float = 5.0  # after a run's end; a shared folder may bring the record until then
+    late_h: float = 24.0  # so long after its end a record that is missing is asked for
 
 
 @dataclass(frozen=True)
@@ -129,6 +149,7 @@ class Config:
     history: History = field(default_factory=History)
     slurm: Slurm = field(default_factory=Slurm)
     daemon: Daemon = field(default_factory=Daemon)
+    ssh: Ssh = field(default_factory=Ssh)
     scope: Scope = field(default_factory=Scope)
     comment: Comment = field(default_factory=Comment)
     live: Live = field(default_factory=Live)
@@ -281,6 +302,7 @@ def _check_values(config: Config, source: str) -> None:
         raise ConfigError(f"{source}: site.kind: must be hyperpod, slurm or empty, not {config.site.kind!r}")
     if config.slurm.client not in CLIENTS:
         raise ConfigError(f"{source}: slurm.client: must be auto or commands, not {config.slurm.client!r}")
+    _check_ssh(config, source)
     for key in ("state", "events"):
         if not os.path.isabs(getattr(config.paths, key)):
             raise ConfigError(f"{source}: paths.{key}: must be an absolute path")
@@ -288,6 +310,23 @@ def _check_values(config: Config, source: str) -> None:
         raise ConfigError(f"{source}: live.reader: must be an absolute path")
     if config.paths.shared and not os.path.isabs(config.paths.shared):
         raise ConfigError(f"{source}: paths.shared: must be an absolute path, or empty")
+
+
+def _check_ssh(config: Config, source: str) -> None:
+    ssh = config.ssh
+    if ssh.host_keys not in HOST_KEYS:
+        raise ConfigError(f"{source}: ssh.host_keys: must be one of {', '.join(HOST_KEYS)}, not {ssh.host_keys!r}")
+    if ssh.user and not _ACCOUNT.fullmatch(ssh.user):
+        raise ConfigError(f"{source}: ssh.user: must be the name of an account, not {ssh.user!r}")
+    if not 0 < ssh.port < 65536:
+        raise ConfigError(f"{source}: ssh.port: must be 1 to 65535, not {ssh.port}")
+    if not 0 < ssh.at_once <= 256:
+        raise ConfigError(f"{source}: ssh.at_once: must be 1 to 256, not {ssh.at_once}")
+    for key in ("key_file", "known_hosts"):
+        if not os.path.isabs(getattr(ssh, key)):
+            raise ConfigError(f"{source}: ssh.{key}: must be an absolute path")
+    if not _PROGRAM.fullmatch(ssh.command):
+        raise ConfigError(f"{source}: ssh.command: must be an absolute path of letters, digits and . _ / + -")
 
 
 def _check_history(config: Config, source: str) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from nccl_slurm.cli.daemon import refused
 from nccl_slurm.cli.lemons import thresholds_of
 from nccl_slurm.cli.rules import pattern_texts
+from nccl_slurm.collect.fetch import visitor_of
 from nccl_slurm.config import DEFAULT_PATH, Config, Paths
 from nccl_slurm.errors import ConfigError, SlurmError, StoreError
 from nccl_slurm.history.database import checked_url
@@ -49,6 +50,7 @@ def findings(config: Config) -> Iterator[Finding]:
         _waits,
         _commands,
         _shared,
+        _ssh,
         _events,
         _admin_group,
         _rules,
@@ -102,11 +104,22 @@ def _commands(config: Config) -> Iterator[Finding]:
 def _shared(config: Config) -> Iterator[Finding]:
     shared = config.paths.shared
     if not shared:
-        yield Finding("paths.shared: empty, so no node records come in and no report goes out; set it", error=False)
+        lost = "no report goes out" if config.ssh.user else "no node records come in and no report goes out"
+        yield Finding(f"paths.shared: empty, so {lost}; set it", error=False)
         return
     for part in ("tmp", "new", "quarantine", "reports"):
         mode = 0o711 if part == "reports" else 0o700
         yield from _folder("paths.shared", os.path.join(shared, part), {0, *config.daemon.record_uids}, mode)
+
+
+def _ssh(config: Config) -> Iterator[Finding]:
+    """The daemon alone needs it: on a login node all of it may be missing."""
+    if not config.ssh.user:
+        return
+    try:
+        visitor_of(config).check()
+    except ConfigError as error:
+        yield Finding(str(error), error=_is_daemons_host(config))
 
 
 def _events(config: Config) -> Iterator[Finding]:
@@ -172,6 +185,9 @@ def _capture_conf(config: Config) -> Iterator[Finding]:
         theirs = told.get(name, "" if name == "SHARED" else Paths.events)
         if theirs is not None and theirs.rstrip("/") != ours.rstrip("/"):
             yield Finding(f"paths.{key}: {ours!r}, but NCCL_SLURM_{name} in {path} is {theirs!r}; make them the same")
+    if config.ssh.user and not told.get("OUTBOX_GROUP", ""):
+        why = f"set, but {path} has no NCCL_SLURM_OUTBOX_GROUP; nodes offer nothing without it, so set it there"
+        yield Finding(f"ssh.user: {why}", error=False)
     uid = told.get("SHIP_UID")
     if uid and uid not in map(str, config.daemon.record_uids):
         yield Finding(f"daemon.record_uids: lacks {uid}, which NCCL_SLURM_SHIP_UID in {path} ships as; add it")

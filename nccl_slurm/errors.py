@@ -13,6 +13,7 @@ NcclSlurmError
 │   ├── StoreBusy        another process holds the store
 │   └── StoreTooNew      written by a newer nccl-slurm
 ├── RecordError          a node record is forged, malformed, oversized or of an unknown schema
+├── RemoteError          a node does not answer by SSH, is not the one that is known, refuses, or answers nonsense
 └── SlurmError
     ├── SlurmUnreachable slurmctld or slurmdbd does not answer
     └── SlurmRefused     Slurm answered no
@@ -30,6 +31,7 @@ __all__ = [
     "NotReproducible",
     "NotYours",
     "RecordError",
+    "RemoteError",
     "SlurmError",
     "SlurmRefused",
     "SlurmUnreachable",
@@ -89,6 +91,10 @@ class StoreTooNew(StoreError):
 
 
 class RecordError(NcclSlurmError):
+    pass
+
+
+class RemoteError(NcclSlurmError):
     pass
 
 

@@ -18,6 +18,7 @@ class Conf:
     spool: str = "/var/spool/nccl-slurm"
     shared: str = ""
     ship_uid: int | None = None
+    outbox_group: str = ""
     identity: str = ""
     sysroot: str = ""
     kernel_log: str = ""
@@ -53,6 +54,7 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Conf:
         spool=text("spool", Conf.spool),
         shared=text("shared", ""),
         ship_uid=int(uid) if uid.isascii() and uid.isdigit() else None,
+        outbox_group=text("outbox_group", ""),
         identity=text("identity", ""),
         sysroot=text("sysroot", "").rstrip("/"),
         kernel_log=text("kernel_log", ""),

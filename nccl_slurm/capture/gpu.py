@@ -41,16 +41,26 @@ class Gpus(NamedTuple):
 
 def query(conf: Conf) -> Gpus:
     """Waits for another query of this node up to the limit, then asks. Costs 0.1 s to several seconds."""
-    with lock(os.path.join(conf.spool, "gpu.lock"), conf.gpu_query_limit_s) as held:
-        if not held:
-            return _nothing("another GPU query on this node did not end in time")
-        answer = command.run(["nvidia-smi", "-q", "-x"], limit_s=conf.gpu_query_limit_s, limit_bytes=1 << 23)
-        if answer.why is not None:
-            return _nothing(answer.why)
-        found = parse(answer.text)
-        if not found.gpus:
-            return found
-        links = command.run(["nvidia-smi", "nvlink", "--status"], limit_s=conf.gpu_query_limit_s)
+    try:
+        with lock(_lock_of(conf), conf.gpu_query_limit_s) as held:
+            return _asked(conf) if held else _nothing("another GPU query on this node did not end in time")
+    except OSError as error:
+        return _nothing(f"not asked, since there is no lock: {error.filename}: {error.strerror}")
+
+
+def _lock_of(conf: Conf) -> str:
+    """Whoever may not write the spool, and reads its outbox, has the lock of that: one such query beside root's."""
+    return os.path.join(conf.spool, "gpu.lock" if os.access(conf.spool, os.W_OK) else "outbox")
+
+
+def _asked(conf: Conf) -> Gpus:
+    answer = command.run(["nvidia-smi", "-q", "-x"], limit_s=conf.gpu_query_limit_s, limit_bytes=1 << 23)
+    if answer.why is not None:
+        return _nothing(answer.why)
+    found = parse(answer.text)
+    if not found.gpus:
+        return found
+    links = command.run(["nvidia-smi", "nvlink", "--status"], limit_s=conf.gpu_query_limit_s)
     if links.why is not None:
         return found._replace(gaps=[*found.gaps, Gap("nvlink", links.why)])
     by_uuid = nvlinks(links.text)

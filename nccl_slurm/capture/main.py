@@ -1,6 +1,7 @@
 """Entry of the node side, run as a script by the hooks' wrapper: ``python3 -I -S .../capture/main.py VERB``.
 
-Verbs: ``before RUN``, ``finish RUN``, ``boot``, ``sweep``, ``work`` (all runs in the queue: the wrapper's), and
+Verbs: ``before RUN``, ``finish RUN``, ``boot``, ``sweep``, ``work`` (all runs in the queue: the wrapper's),
+``serve [list [JOBID] | get NAME [OFFSET SHA256] | snapshot]`` (see `serve`), and
 ``read-user --uid UID --gid GID [--user NAME] [--host HOST] [--only-files] PATH...``, which prints one JSON object a
 line: one, and one more after each PATH that is empty, for the paths behind it. ``live --job ID [--node NAME] [--ras
 HOST:PORT --ras-on NODE] [--uid UID --gid GID --user NAME] [PATH...]`` prints what a running job's ranks left until now.
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 if __package__ in (None, ""):  # -I leaves the script's own place out of the search path
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from nccl_slurm.capture import dispatch, live, patterns, spool, sweep, userread, worker
+from nccl_slurm.capture import dispatch, live, patterns, serve, spool, sweep, userread, worker
 from nccl_slurm.capture.conf import Conf, from_environment
 from nccl_slurm.capture.queue import Entry
 from nccl_slurm.errors import ConfigError, NcclSlurmError
@@ -61,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs.add_parser("boot", help="close runs of earlier boots")
     verbs.add_parser("sweep", help="ship late records, remove old runs")
     verbs.add_parser("work", help="see to the queue")  # told apart before
+    verbs.add_parser("serve", help="answer one question of who comes by SSH").add_argument("words", nargs="*")
     reader = verbs.add_parser("read-user", help="read a user's files as that user")
     reader.add_argument("--uid", type=int, required=True)
     reader.add_argument("--gid", type=int, required=True)
@@ -90,6 +92,8 @@ def _perform(chosen: argparse.Namespace, conf: Conf) -> list[str]:
         return []
     if chosen.verb == "live":
         _live(chosen, conf)
+    if chosen.verb == "serve":
+        serve.answer(conf, serve.asked(chosen.words, os.environ), sys.stdout.buffer)
         return []
     if chosen.verb == "sweep":
         return sweep.sweep(conf)

@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from typing import Callable
 
+from nccl_slurm.capture import outbox
 from nccl_slurm.capture.conf import Conf
 from nccl_slurm.capture.rights import become
 from nccl_slurm.capture.spool import Run
@@ -26,21 +27,25 @@ def shared_name(run: Run, node: str) -> str:
 
 def deliver(conf: Conf, run: Run, node: str, limit_s: float = _LIMIT_S, record: bytes | None = None) -> str | None:
     """None when delivered, else why not (it is tried again by the timer). ``record`` None: the one in the spool.
+    Where records are offered for fetching and there is no shared folder, one that is offered counts as delivered.
 
     The folders are never made here: where the shared file system is not mounted they would be made on the local disk,
     and the record would be lost there.
     """
+    name = shared_name(run, node)
+    unoffered = outbox.offer(conf, run, name) if conf.outbox_group else "no NCCL_SLURM_SHARED is set"
     if not conf.shared:
-        return "no NCCL_SLURM_SHARED is set"
+        if unoffered is None:
+            _mark_delivered(run)
+        return unoffered
     try:
         data = _stored(run) if record is None else record
     except OSError as error:
         return f"record.json: {error.strerror}"
-    name = shared_name(run, node)
     why = _in_child(lambda: _write_alone(os.path.dirname(run.path), conf, name, data), limit_s)
     if why is None:
         _mark_delivered(run)
-    return why
+    return why or (unoffered if conf.outbox_group else None)
 
 
 def _stored(run: Run) -> bytes:

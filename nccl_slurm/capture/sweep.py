@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from nccl_slurm.capture import command, machine, removal, ship, spool, worker
+from nccl_slurm.capture import command, machine, outbox, removal, ship, spool, worker
 from nccl_slurm.capture.conf import Conf
 from nccl_slurm.capture.spool import Run
 
@@ -25,7 +25,7 @@ def sweep(conf: Conf) -> list[str]:
     """Why what could not be done: one line each."""
     _close_earlier_boots(conf)
     _close_superseded(spool.runs(conf.spool))
-    return _ship_all(conf) + _remove_old(conf) + _shrink(conf) + _drop_dead_links(conf)
+    return _ship_all(conf) + _remove_old(conf) + _shrink(conf) + _drop_dead_links(conf) + outbox.withdraw_old(conf)
 
 
 def close_orphans(conf: Conf) -> list[str]:
@@ -100,7 +100,8 @@ def _shrink(conf: Conf) -> list[str]:
     """Over the limit, or the disk nearly full: oldest delivered runs go; then users' files of closed runs whose record
     is written and waits.
 
-    A record that was not delivered is never removed: it is the only copy. What a user keeps from being removed is not
+    A record that was not delivered is never removed: it is the only copy. Nor is one that waits to be fetched, where no
+    shared folder has it too, until its hours are over. What a user keeps from being removed is not
     counted: others' runs would go for it, each time.
     """
     limit = conf.spool_max_mb * 1e6
@@ -111,7 +112,9 @@ def _shrink(conf: Conf) -> list[str]:
     found = [run for run in found if run.path not in kept]
     delivered = [run for run in found if run.delivered is not None]
     written = [run for run in found if run.delivered is None and run.closed_by and run.read_json("record.json")]
-    for path in [run.path for run in delivered] + [run.user for run in written]:
+    fetched_alone = conf.outbox_group and not conf.shared
+    gone = [run.user if fetched_alone else run.path for run in delivered]
+    for path in gone + [run.user for run in written]:
         if total <= limit and not _nearly_full(conf.spool):
             return problems
         total -= _size(path)

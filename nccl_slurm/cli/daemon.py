@@ -97,7 +97,10 @@ def _serve(loaded: Config, state: Path, once: bool) -> None:
         def work() -> None:
             made = Daemon(loaded, client, store, clock, reader, settings, notifier, _policy(loaded), lease=lease)
             _log.info("watching cluster %s", settings.cluster)
-            made.tick() if once else made.run(stopping)
+            try:
+                made.tick() if once else made.run(stopping)
+            finally:
+                made.close()
 
         if lease is None:
             work()

@@ -32,6 +32,8 @@ COMMANDS = {
     "nodes": "nodes",
     "drains": "drains",
     "review": "review",
+    "collect": "collect",
+    "probe": "probe",
     "status": "status",
     "config": "config",
     "rules": "rules",

@@ -22,8 +22,8 @@ __all__ = ["MAX_RECORD_BYTES", "Inbox", "Incoming", "validate_record"]
 
 MAX_RECORD_BYTES = 4 * 1024 * 1024
 _NAME = re.compile(r"(?P<job>[0-9]{1,18})\.(?P<start>[0-9]{1,18})\.(?P<node>[A-Za-z0-9._-]{1,255})\.json")
-#: What a node writes before it is whole: the name that it will have, its writer's pid and a stamp.
-_PART = re.compile(_NAME.pattern + r"\.[0-9]{1,10}\.[0-9]{1,20}")
+#: What is not whole yet: the name that it will have, then its writer's pid and a stamp, or (`fetch`) its SHA-256.
+_PART = re.compile(_NAME.pattern + r"\.(?:[0-9]{1,10}\.[0-9]{1,20}|[0-9a-f]{64})")
 _MAX_QUARANTINED = 1000
 
 

@@ -7,14 +7,17 @@ hints, when a node was last COMPLETING) is found again by asking Slurm.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+import os
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from nccl_slurm.clock import Clock
+from nccl_slurm.collect.fetch import Fetcher, landing_of
 from nccl_slurm.collect.shared import Inbox
 from nccl_slurm.config import Config
 from nccl_slurm.daemon.comments import CommentWriter
 from nccl_slurm.daemon.conclude import Conclusions
+from nccl_slurm.daemon.fetching import Fetching
 from nccl_slurm.daemon.filling import Filling
 from nccl_slurm.daemon.intake import Hints, RecordIntake
 from nccl_slurm.daemon.lease import RENEWALS, Lease
@@ -46,6 +49,7 @@ PUBLISH_EVERY_S = 60.0
 SILENCE_EVERY_S = 1.0
 PROPOSALS_EVERY_S = 60.0
 FORGET_EVERY_S = 3600.0
+FETCH_EVERY_S = 2.0
 #: Nodes are asked more often while a run waits for their records.
 SETTLING_POLL_S = 5.0
 #: What waits in the store for its time is looked at so often: a query costs 2 ms, and half a second is a tick.
@@ -87,6 +91,7 @@ class Daemon:
         notifier: Notifier | None = None,
         policy: Policy | None = None,
         lease: Lease | None = None,
+        fetcher: Fetcher | None = None,
     ) -> None:
         self._lease = lease
         self._unanswered_since: float | None = None
@@ -111,6 +116,11 @@ class Daemon:
         self._hints = Hints(config.paths.events)
         self._forgetting = Forgetting(config, store, clock)
         self._intake = self._make_intake()
+        self._fetching: Fetching | None = None
+        self._landed: RecordIntake | None = None
+        if config.ssh.user:
+            self._fetching = Fetching(config.ssh, store, clock, fetcher or Fetcher(config))
+            self._landed = self._intake_of(landing_of(config), [os.geteuid()])
         self._duties = self._make_duties()
         if (store.value("born") or float("inf")) > clock.now():
             store.set_value("born", int(clock.now()))
@@ -121,9 +131,11 @@ class Daemon:
         shared = self._config.paths.shared
         if not shared:
             return None
-        inbox = Inbox(shared, self._config.daemon.record_uids)
+        return self._intake_of(shared, self._config.daemon.record_uids)
+
+    def _intake_of(self, folder: str, uids: Sequence[int]) -> RecordIntake:
         return RecordIntake(
-            inbox,
+            Inbox(folder, uids),
             self._store,
             self._clock,
             self._cluster,
@@ -152,6 +164,7 @@ class Daemon:
             Duty("hinted runs", 0.0, self._reconcile_hinted),
             Duty("records", 0.0, self._poll_records),
             Duty("silent jobs", SILENCE_EVERY_S, self._silence.turn),
+            *(self._fetching_duties() if self._fetching else []),
             Duty("verdicts", IDLE_S, self._settle, on_write=True),
             Duty("comments", IDLE_S, self._comments.tick, on_write=True),
             Duty("publish", PUBLISH_EVERY_S, self._conclusions.publish_again),
@@ -160,6 +173,9 @@ class Daemon:
             Duty("retention", FORGET_EVERY_S, self._forgetting.turn),
             Duty("heartbeat", HEARTBEAT_EVERY_S, self._heartbeat),
         ]
+
+    def _fetching_duties(self) -> list[Duty]:
+        return [Duty("fetch", FETCH_EVERY_S, self._fetch), Duty("fetched records", 0.0, self._poll_landed)]
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Until ``stopping()``."""
@@ -171,6 +187,11 @@ class Daemon:
             self._clock.sleep(self._config.daemon.tick_s)
         self._notifier.stopping()
         self._store.set_value("stopped", int(self._clock.now()))
+
+    def close(self) -> None:
+        """Ends visits of nodes that are under way; what they have brought so far stays."""
+        if self._fetching is not None:
+            self._fetching.close()
 
     def tick(self) -> None:
         """Each duty that is due, once."""
@@ -229,8 +250,10 @@ class Daemon:
             self._store.look_at_comments_again(now)
             self._nodes.clock_was_set_back(now)
             self._conclusions.left.clear()
-            if self._intake is not None:
-                self._intake.look_again()
+            for intake in filter(None, (self._intake, self._landed)):
+                intake.look_again()
+            if self._fetching is not None:
+                self._fetching.look_again()
             if self._latest != float("inf"):
                 _log.warning("the clock was set back by %.0f s", self._latest - now)
                 self._store.note("clock", "the clock was set back", now)
@@ -320,9 +343,18 @@ class Daemon:
             self._ledger.reconcile(raw_ids)
 
     def _poll_records(self) -> None:
-        if self._intake is None:
-            raise InputError("paths.shared is empty: no node records come in; set it in nccl-slurm.toml")
-        self._intake.poll()
+        if self._intake is not None:
+            self._intake.poll()
+        elif self._fetching is None:
+            raise InputError("paths.shared is empty: no node records come in; set it in nccl-slurm.toml, or ssh.user")
+
+    def _fetch(self) -> None:
+        if self._fetching is not None:
+            self._fetching.tick(self._conclusions.settling(), self._nodes.polled)
+
+    def _poll_landed(self) -> None:
+        if self._landed is not None and os.path.isdir(landing_of(self._config)):
+            self._landed.poll()
 
     def _renew_proposals(self) -> None:
         self._proposals.tick(self._around.room())
@@ -330,6 +362,8 @@ class Daemon:
     def _remove_parts(self) -> None:
         if self._intake is not None:
             self._intake.remove_parts()
+        if self._landed is not None and os.path.isdir(landing_of(self._config)):
+            self._landed.remove_parts()
 
     def _settle(self) -> None:
         if not self._conclusions.settling():

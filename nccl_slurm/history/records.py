@@ -11,10 +11,12 @@ from sqlalchemy import Connection, delete, func, insert, or_, select, update
 from nccl_slurm.history.database import Database, chunks, fitting, packed, unpacked
 from nccl_slurm.history.rows import RecordRow, ReportRow
 from nccl_slurm.history.runs import of_run
-from nccl_slurm.history.schema import node_records, reports, runs
+from nccl_slurm.history.schema import node_records, reports, run_nodes, runs
 from nccl_slurm.history.schema import quiet as quiet_runs
 
 __all__ = ["Records"]
+
+_LONGEST_S = 30 * 86400.0
 
 
 class Records(Database):
@@ -85,6 +87,17 @@ class Records(Database):
             for cluster, raw_id, run, node in connection.execute(query):
                 found.setdefault((cluster, raw_id, run), set()).add(node)
         return found
+
+    def missing_records(self, since: float) -> tuple[tuple[int, str], ...]:
+        """Raw job id and node of final runs that ended since then, where that node's record is not there."""
+        key = (runs.c.cluster, runs.c.raw_id, runs.c.run)
+        there = select(node_records.c.run).where(of_run(node_records, *key), node_records.c.node == run_nodes.c.node)
+        query = select(runs.c.raw_id, run_nodes.c.node).join(run_nodes, of_run(run_nodes, *key))
+        # the index is on start; a job of more than 30 days is not asked for
+        ended = (runs.c.status == "final", runs.c.start >= since - _LONGEST_S, runs.c.end >= since)
+        with self._reading() as connection:
+            found = connection.execute(query.where(*ended, ~there.exists()).distinct())
+            return tuple((int(raw_id), node) for raw_id, node in found)
 
     def observed(self, nodes: Sequence[str]) -> frozenset[str]:
         """Those of these nodes of which any record is there."""

@@ -107,7 +107,7 @@ def _node(options: Options, known: Facts, applied: Applied) -> list[str]:
 def _controller(options: Options, known: Facts, applied: Applied) -> None:
     layout = options.layout
     wanted = plan.controller(options, known, _source(applied))
-    venv = Venv(layout, known.python, options.wheels, options.mariadb)
+    venv = Venv(layout, known.python, options.wheels, options.extras)
     rows = _places_of_rows(options, known, wanted)
     _install("controller", options, known, wanted, {layout.venv: "tree", **dict.fromkeys(rows, "file")}, applied)
     if not venv.is_current():

@@ -43,7 +43,7 @@ class Options:
     python: str | None
     patterns: str | None
     wheels: str | None
-    mariadb: bool
+    extras: tuple[str, ...]
     slurm_user: str | None
     ship_user: str | None
     slurm_bin: str | None
@@ -85,7 +85,7 @@ def _options(chosen: argparse.Namespace, roles: tuple[str, ...]) -> Options:
         python=chosen.python,
         patterns=chosen.patterns,
         wheels=chosen.wheels,
-        mariadb=chosen.mariadb,
+        extras=(*(["mariadb"] if chosen.mariadb else []), *(["ssh"] if chosen.ssh_fetch else [])),
         slurm_user=chosen.slurm_user,
         ship_user=chosen.ship_user,
         slurm_bin=chosen.slurm_bin,
@@ -137,6 +137,7 @@ _MEANT_FOR = {
     "ship_user": ("node", "controller"),
     "wheels": ("controller",),
     "mariadb": ("controller",),
+    "ssh_fetch": ("controller",),
     "slurm_user": ("controller",),
     "slurm_bin": ("controller", "uninstall"),
     "slurm_conf": ("controller", "uninstall"),
@@ -195,6 +196,7 @@ def _add_host(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--patterns", help="compiled pattern rows, for a node whose Python is older than 3.11")
     group.add_argument("--wheels", help="folder of wheels, for a controller that reaches no package index")
     group.add_argument("--mariadb", action="store_true", help="with the driver for a store in MariaDB")
+    group.add_argument("--ssh-fetch", action="store_true", help="with paramiko, to fetch records from nodes by SSH")
     group.add_argument("--slurm-user", help="SlurmUser, where Slurm does not answer")
     group.add_argument("--ship-user", help="owner of the folders in SHARED where root is squashed there")
     group.add_argument("--slurm-bin", help="folder of Slurm's commands")

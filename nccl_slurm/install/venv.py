@@ -31,7 +31,7 @@ class Venv:
     layout: Layout
     python: Python
     wheels: str | None
-    mariadb: bool
+    extras: tuple[str, ...] = ()
 
     @property
     def folder(self) -> str:
@@ -51,7 +51,7 @@ class Venv:
 
     def commands(self, project: str) -> list[list[str]]:
         """Of making it anew. ``project``: a copy of the source that pip may write into."""
-        extra = "[mariadb]" if self.mariadb else ""
+        extra = f"[{','.join(self.extras)}]" if self.extras else ""
         pip = [self.program, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input"]
         if self.wheels:
             offline = [*pip, "--no-index", "--find-links", self.wheels]
@@ -82,7 +82,7 @@ class Venv:
         return os.path.join(self.folder, "nccl-slurm.stamp")
 
     def _fingerprint(self) -> str:
-        total = hashlib.sha256(f"{self.python} {self.mariadb}".encode())
+        total = hashlib.sha256(f"{self.python} {self.extras}".encode())
         for name, content in source.package_files().items():
             total.update(name.encode() + b"\0" + content)
         total.update(source.read("pyproject.toml"))

@@ -74,6 +74,7 @@ class NodeState:
     slurmd_start: float | None = None
     version: str | None = None
     gpus: int | None = None
+    address: str | None = None  # NodeAddr: what Slurm itself connects to
 
     @property
     def full_state(self) -> str:

@@ -158,6 +158,7 @@ def split_state(text: str) -> tuple[str, frozenset[str]]:
 
 _NODE_KEYS = {
     "state": re.compile(r" State=(\S+)"),
+    "address": re.compile(r" NodeAddr=(\S+)"),
     "boot": re.compile(r" BootTime=(\S+)"),
     "slurmd": re.compile(r" SlurmdStartTime=(\S+)"),
     "version": re.compile(r" Version=(\S+)"),
@@ -198,6 +199,7 @@ def _node(chunk: str) -> NodeState | None:
         slurmd_start=time_of(values.get("slurmd")),
         version=text_of(values.get("version")),
         gpus=configured_gpus(values.get("gres")),
+        address=text_of(values.get("address")),
     )
 
 

@@ -198,3 +198,19 @@ def test_what_can_not_be_seen_from_here_is_a_warning(
     assert len(lines) == len(said)
     for line, words in zip(lines, said, strict=True):
         assert line.startswith(f"warning: {site.folder}/site.toml: {words}")
+
+
+def test_what_fetching_by_ssh_needs(site: Site) -> None:
+    pytest.importorskip("paramiko", reason="not installed: paramiko (the extra ssh)")
+    key, hosts = site.folder / "key", site.folder / "known_hosts"
+    site.toml(ssh=f'user = "fetcher"\nkey_file = "{key}"\nknown_hosts = "{hosts}"')
+    told = [found.text for found in site.found()]
+    assert any(f"ssh.key_file: {key}: No such file or directory; make one: ssh-keygen" in text for text in told)
+    assert any("ssh.user: set, but" in text and "NCCL_SLURM_OUTBOX_GROUP" in text for text in told)
+    key.touch(mode=0o600)
+    assert any(f"ssh.known_hosts: {hosts}: missing" in found.text for found in site.found())
+    hosts.touch()
+    site.capture_conf(
+        f"NCCL_SLURM_SHARED={site.folder}/shared\nNCCL_SLURM_EVENTS={site.folder}/events\nNCCL_SLURM_OUTBOX_GROUP=root\n"
+    )
+    assert [found.text for found in site.found()] == []

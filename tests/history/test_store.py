@@ -142,6 +142,19 @@ def test_the_newest_record_of_a_node_counts(store: Store) -> None:
     assert (newest.record["written"], newest.late) == (20.0, True)
 
 
+def test_records_that_are_missing_of_runs_that_are_final(store: Store) -> None:
+    end = 1795968300.0
+    store.upsert_run(run(end=end, status="final"))
+    store.upsert_run(run(43, end=end - 1000.0, status="final"))
+    store.upsert_run(run(44, end=end, status="settling"))
+    store.upsert_run(run(45, status="live"))
+    store.add_record("lab", 43, 1, record("n1", 5.0), received=10.0)
+    assert sorted(store.missing_records(end - 10.0)) == [(42, "n1"), (42, "n2")]
+    store.upsert_run(run(43, end=end - 1000.0, status="final"))
+    assert sorted(store.missing_records(end - 2000.0)) == [(42, "n1"), (42, "n2"), (43, "n2")]
+    assert store.missing_records(end + 1.0) == ()
+
+
 def test_outputs(store: Store) -> None:
     assert store.output("lab", 42, 1) is None
     store.save_output("lab", 42, 1, {"facts": [1]})
