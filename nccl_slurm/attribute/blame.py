@@ -196,11 +196,11 @@ def _where(scene: Scene, main: Finding, named: Sequence[Culprit]) -> tuple[Culpr
 
 
 def _allowed(scene: Scene, named: Sequence[Culprit]) -> list[Culprit]:
-    """The last guard: a rank that the run does not have, or a host outside its nodes, is never named."""
+    """The last guard: a rank that the run does not have, a host outside its nodes, or what is none, is never named."""
     kept = []
     for culprit in named:
         rank = culprit.rank if culprit.rank is not None and scene.known(culprit.rank) else None
-        host = scene.node(culprit.host)
+        host = scene.node(culprit.host) if scene.is_machine(culprit.host) else None
         if rank is not None or (host is not None and culprit.rank is None):
             kept.append(replace(culprit, rank=rank, host=host))
     return kept

@@ -91,6 +91,8 @@ WATCHDOG = frozenset(
 #: A transfer of a running collective failed, whoever is to blame.
 FAILED_TRANSFERS = frozenset({"nccl.ib-completion", "nccl.ib-flush", "ofi.request", "torch.async-error"})
 MACHINE_PRODUCERS = frozenset({"kernel", "gpu"})
+#: Those whose lines name the host that they are about.
+TELL_HOSTS = MACHINE_PRODUCERS | {"nccl", "ofi", "elastic", "slurm"}
 #: Reports of detectors that time each rank's own work.
 PACE = frozenset({"framework.pace", "framework.slow-ranks"})
 #: Such a detector ended the run.

@@ -1,0 +1,101 @@
+"""Logs without a job: whom of the machines, ranks and tasks that a folder seems to tell of a report may name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nccl_slurm.cli.logs import report_of_logs
+
+_NOV = "Nov {} {}:03:41 {} kernel: "
+_LOST = _NOV + "NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+_KILLED = _NOV + "Memory cgroup out of memory: Killed process 99 (rsync) total-vm:1kB\n"
+_RAISED = "[rank3]: Traceback (most recent call last):\n[rank3]:   File 't.py'\n[rank3]: ValueError: bad shard\n"
+_ECC = "[rank3]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered\n"
+
+
+def _waits(rank: int) -> str:
+    return (
+        f"2026-11-30 11:00:00 step 4999\n[rank{rank}]:[E1130 12:00:00.715298746 ProcessGroupNCCL.cpp:632] "
+        f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5000, OpType=ALLREDUCE, "
+        "NumelIn=1000, NumelOut=1000, Timeout(ms)=600000) ran for 600017 milliseconds before timing out.\n"
+    )
+
+
+def _ranks(first: str, second: str, last: str = _RAISED) -> dict[str, str]:
+    """Ranks 0 and 1 in one folder, 2 and 3 in the other; rank 3 failed, the others waited."""
+    waits = {f"{first}/rank_{r}.log": _waits(r) for r in (0, 1)}
+    return {**waits, f"{second}/rank_2.log": _waits(2), f"{second}/rank_3.log": "world_size=4\n" + last}
+
+
+#: name → files; the class; the culprits as (rank, host), all of them proven, or none.
+CASES: dict[str, tuple[dict[str, str], str, list[tuple[int | None, str | None]]]] = {
+    "a kernel log that has the hour of the run": (
+        {**_ranks("n1", "n2"), "n1/kern.log": _LOST.format(30, 11, "n1")},
+        "gpu-hw-lost",
+        [(None, "n1")],
+    ),
+    "a kernel log of weeks ago": (
+        {**_ranks("n1", "n2"), "n1/kern.log": _LOST.format("02", "05", "n1")},
+        "rank-exception",
+        [(3, "n2")],
+    ),
+    "a kernel log of weeks and of the hour": (
+        {**_ranks("n1", "n2"), "n1/kern.log": _LOST.format("02", "05", "n1") + _LOST.format(30, 11, "n1")},
+        "gpu-hw-lost",
+        [(None, "n1")],
+    ),
+    "a kernel log of hours ago: another zone's, or of another job": (
+        {**_ranks("n1", "n2"), "n1/kern.log": _LOST.format(30, "03", "n1")},
+        "rank-exception",
+        [(3, "n2")],
+    ),
+    "a kernel log of a machine on which no rank ran": (
+        {**_ranks("n1", "n2"), "n9/kern.log": _LOST.format(30, 11, "n9")},
+        "rank-exception",
+        [(3, "n2")],
+    ),
+    "a process that was killed for memory weeks ago": (
+        {**_ranks("n1", "n2"), "n1/dmesg.log": _KILLED.format("01", "05", "n1")},
+        "rank-exception",
+        [(3, "n2")],
+    ),
+    "a process that was killed for memory in that hour": (
+        {**_ranks("n1", "n2"), "n1/dmesg.log": _KILLED.format(30, 11, "n1")},
+        "host-oom",
+        [(None, "n1")],
+    ),
+    "folders that are stages": (_ranks("stage1", "stage2"), "rank-exception", [(3, None)]),
+    "folders that are models": (_ranks("gpt2", "llama3", _ECC), "gpu-hw-ecc", [(3, None)]),
+    "folders that NCCL names": (
+        {**_ranks("n1", "n2", _ECC), "n1/nccl.log": "n1:1000:1000 [0] NCCL INFO NCCL version 2.27.5+cuda12.9\n"},
+        "gpu-hw-ecc",
+        [(3, "n2")],
+    ),
+    "a program that quotes srun": (
+        {
+            "job.log": "".join(map(_waits, (0, 1, 2)))
+            + "[rank0]: note: Task launch for StepId=1.0 failed on node n7: Job credential expired\n"
+            "[rank0]: srun: error: Task launch for StepId=1.0 failed on node n8: Job credential expired\n" + _RAISED
+        },
+        "rank-exception",
+        [(3, None)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_folder_proves_those_alone_that_its_lines_vouch_for(name: str, tmp_path: Path) -> None:
+    files, failure_class, named = CASES[name]
+    verdict = verdict_of(tmp_path, files)
+    assert (verdict["class"], [(c["rank"], c["host"]) for c in verdict["culprits"]]) == (failure_class, named)
+
+
+def verdict_of(folder: Path, files: dict[str, str]) -> dict[str, Any]:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    found: dict[str, Any] = report_of_logs(str(folder))["verdict"]
+    return found
