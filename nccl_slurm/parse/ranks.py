@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any, Iterable, Mapping, Sequence
 
@@ -70,7 +71,8 @@ class Owners:
                 self.rank.setdefault(log.source.name, min(found) + local)
 
     def named(self, name: str) -> int | None:
-        """The rank in a file's own name, unless another folder has a file of the same name."""
+        """The rank in a file's own name, unless that folder and another one have files of one name: their numbers may
+        count anew on each node."""
         return self._once(name, names.read(name).rank)
 
     def dumped(self, name: str, world_size: int | None) -> int | None:
@@ -82,9 +84,9 @@ class Owners:
         return self._once(name, rank)
 
     def _once(self, name: str, rank: int | None) -> int | None:
-        if rank is not None and name.rpartition("/")[2] in self._twice:
+        if rank is not None and _series(name) in self._twice:
             self.gaps.append(
-                Gap(name, f"rank {rank} by its name, but another folder has a file of that name; not used")
+                Gap(name, f"rank {rank} by its name, but another folder has files of the same names; not used")
             )
             return None
         return rank
@@ -206,13 +208,22 @@ def _attempt_folder(name: str) -> str:
     return _folder(_folder(name))
 
 
-def _twice(files: Iterable[str]) -> set[str]:
+def _twice(files: Iterable[str]) -> set[tuple[str, str]]:
+    """Series of files that have a name in common with another folder: with ``n1/rank_0.log`` and ``n2/rank_0.log``
+    nobody knows whether ``n2/rank_3.log`` is of rank 3."""
     folders: dict[str, set[str]] = {}
     for name in files:
         folder, _, base = name.rpartition("/")
         if names.dump_rank(base) is not None:
             folders.setdefault(base, set()).add(folder)
-    return {base for base, found in folders.items() if len(found) > 1}
+    shared = ((base, folder) for base, found in folders.items() if len(found) > 1 for folder in found)
+    return {_series(f"{folder}/{base}") for base, folder in shared}
+
+
+def _series(name: str) -> tuple[str, str]:
+    """A file's folder, and its own name without the numbers."""
+    folder, _, base = name.rpartition("/")
+    return folder, re.sub(r"\d+", "", base)
 
 
 def _error_files(failures: Iterable[Fact]) -> dict[str, set[int]]:

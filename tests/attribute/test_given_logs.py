@@ -14,6 +14,7 @@ _LOST = _NOV + "NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>,
 _KILLED = _NOV + "Memory cgroup out of memory: Killed process 99 (rsync) total-vm:1kB\n"
 _RAISED = "[rank3]: Traceback (most recent call last):\n[rank3]:   File 't.py'\n[rank3]: ValueError: bad shard\n"
 _ECC = "[rank3]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered\n"
+_OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 
 
 def _waits(rank: int) -> str:
@@ -73,6 +74,42 @@ CASES: dict[str, tuple[dict[str, str], str, list[tuple[int | None, str | None]]]
         {**_ranks("n1", "n2", _ECC), "n1/nccl.log": "n1:1000:1000 [0] NCCL INFO NCCL version 2.27.5+cuda12.9\n"},
         "gpu-hw-ecc",
         [(3, "n2")],
+    ),
+    "numbers that count anew on each node, one file missing": (
+        {f"n{node}/rank_{r}.log": "step 1\n" for node in (1, 2) for r in (0, 1, 2)} | {"n2/rank_3.log": _OOM},
+        "cuda-oom",
+        [],
+    ),
+    "numbers that go on, and a copy of one file": (
+        {**_ranks("n1", "n2"), "saved/rank_0.log": _waits(0)},
+        "rank-exception",
+        [(3, None)],
+    ),
+    "one task a node, which may have started any number of ranks": (
+        {
+            "slurm-42.out": "0: step 1\n1: step 1\n1: " + _OOM + "srun: error: n2: task 1: Exited with exit code 1\n"
+            "srun: error: n1: task 0: Terminated\n"
+        },
+        "cuda-oom",
+        [],
+    ),
+    "several tasks a node": (
+        {
+            "slurm-42.out": "".join(f"{r}: step 1\n" for r in range(4))
+            + "1: "
+            + _OOM
+            + "srun: error: n1: task 1: Exited with exit code 1\nsrun: error: n[1-2]: tasks 0,2-3: Terminated\n"
+        },
+        "cuda-oom",
+        [(1, "n1")],
+    ),
+    "one task a node, and its lines name the rank too": (
+        {
+            "slurm-42.out": "0: step 1\n1: [rank1]: " + _OOM + "srun: error: n2: task 1: Exited with exit code 1\n"
+            "srun: error: n1: task 0: Terminated\n"
+        },
+        "cuda-oom",
+        [(1, "n2")],
     ),
     "a program that quotes srun": (
         {
