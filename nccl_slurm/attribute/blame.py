@@ -122,7 +122,8 @@ def _moment(scene: Scene, found: Finding) -> Moment | None:
     cited = set(found.facts)
     lines = (fact for fact in scene.facts if fact.id in cited and fact.time == found.time)
     whose = next((scene.moment(fact) for fact in lines), None)
-    return None if found.time is None else Moment(found.time, found.uncertainty_s, whose.host if whose else None)
+    host, zoned = (whose.host, whose.zoned) if whose else (None, None)
+    return None if found.time is None else Moment(found.time, found.uncertainty_s, host, zoned)
 
 
 def _joined(main: Finding, findings: Sequence[Finding]) -> Finding:

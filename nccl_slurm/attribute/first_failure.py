@@ -124,7 +124,8 @@ def _earliest(scene: Scene, own: Sequence[Death]) -> Death | None:
 
 
 def _moment(scene: Scene, death: Death) -> Moment:
-    return Moment(death.time or 0.0, death.uncertainty_s, scene.host(death.rank))
+    zoned = next((reading.is_zoned(fact) for fact in death.facts if fact.time == death.time), None)
+    return Moment(death.time or 0.0, death.uncertainty_s, scene.host(death.rank), zoned)
 
 
 def _signal_before_exceptions(own: list[Death]) -> list[Death]:

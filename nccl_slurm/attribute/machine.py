@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from nccl_slurm.attribute import reading
-from nccl_slurm.attribute.clocks import UNMEASURED_S, Moment
+from nccl_slurm.attribute.clocks import UNMEASURED_S, ZONES_S, Moment
 from nccl_slurm.attribute.finding import Finding, action_of, cite
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
@@ -26,8 +26,6 @@ HARDWARE = frozenset({"gpu-hw-ecc", "gpu-hw-lost", "nvlink-fabric"})
 _REBOOT = frozenset({"gpu-hw-ecc", "gpu-hw-lost"})
 #: Kernel lines are timed by the node's own clock; hooks and accounting by others.
 SLACK_S = 60.0
-#: What two logs of one moment may differ by that print no zone: the clock of a container and that of its node.
-ZONES_S = 26 * 3600.0
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}\Z")
 #: Actions by weight: a run with several Xids needs the heaviest.
 _WEIGHT = ("none", "unknown", "investigate", "reboot")

@@ -234,6 +234,12 @@ def told_idle(fact: Fact) -> bool:
     return told and enqueued is not None and enqueued == completed
 
 
+def is_zoned(fact: Fact) -> bool | None:
+    """Whether its stamp has its zone (`parse.stamp.Stamp.clock`); None where no line's stamp told its time."""
+    clock = fact.data.get("clock")
+    return clock == "utc" if isinstance(clock, str) else None
+
+
 def waited_since(fact: Fact) -> float | None:
     """When the wait began that this fact reports, seconds since 1970."""
     ran = number(fact.data, "ran_ms")

@@ -181,7 +181,8 @@ class Scene:
         """When that was and by whose clock; None where the line has none."""
         if fact.time is None:
             return None
-        return Moment(fact.time, fact.uncertainty_s or 0.0, self.node(fact.host) or self.host(fact.rank))
+        host = self.node(fact.host) or self.host(fact.rank)
+        return Moment(fact.time, fact.uncertainty_s or 0.0, host, reading.is_zoned(fact))
 
     @cached_property
     def _on_one_node(self) -> bool:

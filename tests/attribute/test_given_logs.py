@@ -9,12 +9,36 @@ import pytest
 
 from nccl_slurm.cli.logs import report_of_logs
 
+
+def _block(rank: int) -> str:
+    """Of torchrun's table: the agent ended ranks 2 and 3."""
+    return (
+        f"[{rank}]:\n  time      : 2026-11-30_12:00:05\n  host      : n1\n  rank      : {rank} (local_rank: {rank})\n"
+        f"  exitcode  : {-15 if rank > 1 else 1} (pid: {10 + rank})\n  error_file: <N/A>\n  traceback : none\n"
+    )
+
+
 _NOV = "Nov {} {}:03:41 {} kernel: "
 _LOST = _NOV + "NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
 _KILLED = _NOV + "Memory cgroup out of memory: Killed process 99 (rsync) total-vm:1kB\n"
 _RAISED = "[rank3]: Traceback (most recent call last):\n[rank3]:   File 't.py'\n[rank3]: ValueError: bad shard\n"
 _ECC = "[rank3]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered\n"
 _OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+_FIRST = "world_size=4\n2026-11-30 12:00:00,100 [rank0]: ValueError: first\n"
+_AGENT = "W1130 12:00:04.000000 500 torch/distributed/elastic/multiprocessing/api.py:900] "
+_ENDED = "".join(f"{_AGENT}Sending process {pid} closing signal SIGTERM\n" for pid in (12, 13)) + (
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    + "=" * 60
+    + "\ntrain.py FAILED\n"
+    + "-" * 60
+    + "\nFailures:\n"
+    + "".join(map(_block, (1, 2, 3)))
+    + "-" * 60
+    + "\nRoot Cause (first observed failure):\n"
+    + _block(0)
+    + "=" * 60
+    + "\n"
+)
 
 
 def _waits(rank: int) -> str:
@@ -110,6 +134,16 @@ CASES: dict[str, tuple[dict[str, str], str, list[tuple[int | None, str | None]]]
         },
         "cuda-oom",
         [(1, "n2")],
+    ),
+    "a stamp with a zone and one without, of one node": (
+        {"job.log": _FIRST + "2026-11-30T04:00:05Z [rank1]: KeyError: 'second'\n" + _ENDED},
+        "rank-exception",
+        [],
+    ),
+    "two stamps without a zone": (
+        {"job.log": _FIRST + "2026-11-30 12:00:05,000 [rank1]: KeyError: 'second'\n" + _ENDED},
+        "rank-exception",
+        [(0, "n1")],
     ),
     "a program that quotes srun": (
         {
