@@ -101,6 +101,8 @@ STOPPED_FOR_PACE = frozenset({"framework.slow-stop"})
 LAUNCH_SETTINGS = frozenset({"slurm.pyxis", "slurm.request", "slurm.spank"})
 #: What a rank did not find was to be made by another one.
 OF_A_PEER = frozenset({"nccl.shm-attach"})
+#: The line names two ranks that are at fault alike, or whoever started them so: its printer is one of them at most.
+OF_TWO = frozenset({"nccl.duplicate-gpu"})
 #: An answer of NCCL's RAS client: counts of one moment, which need not be those of the end.
 COUNTED = frozenset({"nccl.ras-mismatch"})
 #: NCCL's own error as torch quotes it, without the line that says what failed.

@@ -18,6 +18,11 @@ def _block(rank: int) -> str:
     )
 
 
+def _closing(pid: int) -> str:
+    at = "W1130 12:00:04.000000 500 torch/distributed/elastic/multiprocessing/api.py:900]"
+    return f"{at} Sending process {pid} closing signal SIGTERM\n"
+
+
 _NOV = "Nov {} {}:03:41 {} kernel: "
 _LOST = _NOV + "NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
 _KILLED = _NOV + "Memory cgroup out of memory: Killed process 99 (rsync) total-vm:1kB\n"
@@ -25,8 +30,13 @@ _RAISED = "[rank3]: Traceback (most recent call last):\n[rank3]:   File 't.py'\n
 _ECC = "[rank3]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered\n"
 _OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 _FIRST = "world_size=4\n2026-11-30 12:00:00,100 [rank0]: ValueError: first\n"
-_AGENT = "W1130 12:00:04.000000 500 torch/distributed/elastic/multiprocessing/api.py:900] "
-_ENDED = "".join(f"{_AGENT}Sending process {pid} closing signal SIGTERM\n" for pid in (12, 13)) + (
+_DUPLICATE = (
+    "world_size=4\n[rank1]: torch.distributed.DistBackendError: NCCL error in: /pytorch/ProcessGroupNCCL.cpp:3356, "
+    "invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.27.5\n"
+    "[rank1]: ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n[rank1]: Last error:\n"
+    "[rank1]: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1a000\n"
+)
+_ENDED = "".join(map(_closing, (12, 13))) + (
     "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
     + "=" * 60
     + "\ntrain.py FAILED\n"
@@ -144,6 +154,11 @@ CASES: dict[str, tuple[dict[str, str], str, list[tuple[int | None, str | None]]]
         {"job.log": _FIRST + "2026-11-30 12:00:05,000 [rank1]: KeyError: 'second'\n" + _ENDED},
         "rank-exception",
         [(0, "n1")],
+    ),
+    "two ranks on one GPU, told by one of them": (
+        {"job.log": _DUPLICATE + "".join(map(_closing, (10, 12, 13)))},
+        "rank-exception",
+        [],
     ),
     "a program that quotes srun": (
         {
