@@ -80,6 +80,7 @@ def attribute(evidence: Evidence, sorts: Sorts | None = None) -> Verdict:
     main = _chosen(scene, findings)
     others = [found for found in findings if found.rule != main.rule and not found.rule.startswith(_LESS)]
     main = _of_several_runs(main) if evidence.mixed else main
+    main = _of_a_group(main) if scene.ranks_are_of_a_group else main
     main = replace(main, culprits=_where(scene, main, main.culprits), suspects=_where(scene, main, main.suspects))
     culprits = tuple(_allowed(scene, main.culprits))
     verdict = Verdict(
@@ -178,6 +179,18 @@ def _before_the_end(scene: Scene, findings: Sequence[Finding]) -> Finding:
 def _of_several_runs(main: Finding) -> Finding:
     """Rank 3 of one run is not rank 3 of the other: who waited for whom is not known."""
     return main.naming([*main.culprits, *main.suspects], proven=False)
+
+
+def _of_a_group(main: Finding) -> Finding:
+    """Rank 3 of a group is not rank 3 of the job: what is known of machines stays."""
+    of_machine = main.rule.startswith("machine")
+    culprits, suspects = (
+        tuple(replace(one, rank=None) for one in named if of_machine) for named in (main.culprits, main.suspects)
+    )
+    text = (
+        main.summary if of_machine else f"{main.summary} Ranks are counted in a group of NCCL's here, not in the job."
+    )
+    return replace(main, summary=text, culprits=culprits, suspects=suspects)
 
 
 def _confidence(main: Finding, culprits: Sequence[Culprit], *, mixed: bool) -> str:

@@ -93,6 +93,8 @@ FAILED_TRANSFERS = frozenset({"nccl.ib-completion", "nccl.ib-flush", "ofi.reques
 MACHINE_PRODUCERS = frozenset({"kernel", "gpu"})
 #: Those whose lines name the host that they are about.
 TELL_HOSTS = MACHINE_PRODUCERS | {"nccl", "ofi", "elastic", "slurm"}
+#: What stands in NCCL's files, whose ranks are those of its largest communicator.
+NUMBER_BY_NCCL = MACHINE_PRODUCERS | {"nccl", "ofi", "cuda"}
 #: Reports of detectors that time each rank's own work.
 PACE = frozenset({"framework.pace", "framework.slow-ranks"})
 #: Such a detector ended the run.

@@ -93,6 +93,18 @@ class Scene:
         return self.job is None and rank in self._analysed
 
     @cached_property
+    def ranks_are_of_a_group(self) -> bool:
+        """All known ranks are on one node of several, fewer than GPUs, and NCCL's lines alone number them: so do
+        those of a group that each node has one of (tensor parallel), where the other nodes' lines are lost."""
+        if self.job is None or self.world is None or len(self.job.nodes) < 2 or len(self.seen) != self.world:
+            return False
+        if self.job.gpus is not None and self.job.gpus <= self.world:
+            return False
+        hosts = {self.host(rank) for rank in self.seen}
+        labelled = any(fact.producer not in reading.NUMBER_BY_NCCL for facts in self.said.values() for fact in facts)
+        return len(hosts) == 1 and None not in hosts and not labelled
+
+    @cached_property
     def _analysed(self) -> frozenset[int]:
         facts = self.sorts.of_kind(*reading.ANALYSER_MISSING, *reading.BARRIERS)
         told = {rank for fact in facts for rank in reading.numbers(fact.data.get("missing"))}

@@ -81,6 +81,19 @@ def test_a_count_that_others_completed_without_is_of_another_moment(
     assert [*suspects(verdict), *(rank for rank, _ in culprits(verdict))] == [2]
 
 
+def test_ranks_of_a_group_are_no_ranks_of_the_job() -> None:
+    """The other node's record is lost, and NCCL's largest communicator has all its members on this one."""
+    rows = [Rank(rank, host="n2", gpu=f"0000:a{rank}:00", files=("n2/nccl.log",)) for rank in range(4)]
+    memory = replace(cuda(3, "cuda-oom", "CUDA failure 2 'out of memory'"), host="n2")
+    found = attribute(evidence([memory], rows, world=4, job=job(gpus=8), nodes=nodes()))
+    assert (found.failure_class, found.confidence, culprits(found)) == ("cuda-oom", "likely", [])
+    assert found.summary.endswith("Ranks are counted in a group of NCCL's here, not in the job.")
+    lost = attribute(evidence([xid("n2", pci="0000:a3:00")], rows, world=4, job=job(gpus=8), nodes=nodes()))
+    assert culprits(lost) == [(None, "n2")]
+    whole = attribute(evidence([memory], rows, world=4, job=job(gpus=4), nodes=nodes()))
+    assert culprits(whole) == [(3, "n2")]
+
+
 def test_labels_of_srun_are_ranks_where_each_task_is_one() -> None:
     word = replace(exception(None), data={"type": "ValueError", "task": 3})
     ended = replace(task_exit("n2", "3", "Exited with exit code 1", 51, exitcode=1), host="n2")
