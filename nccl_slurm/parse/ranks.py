@@ -12,7 +12,7 @@ from nccl_slurm.parse.finding import host_name
 from nccl_slurm.parse.logfile import Log, Track
 from nccl_slurm.parse.nccl import Member
 
-__all__ = ["RANKS_LIMIT", "Owners", "Table", "short_host"]
+__all__ = ["RANKS_LIMIT", "Owners", "Table", "Workers", "short_host"]
 
 RANKS_LIMIT = 65_536
 _FILES_SHOWN = 64
@@ -121,6 +121,26 @@ class Owners:
         host = log.source.host or names.read(name).host or folder or (hosts.pop() if len(hosts) == 1 else None)
         if host is not None:
             self.host[name] = host
+
+
+class Workers:
+    """Ray's list of the processes that it started: (address, process) → global rank. Where two processes have one rank
+    (a restart, or several trainers in one log) their lines have none."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[tuple[str, int], int] = {}
+        self._processes: dict[int, set[tuple[str, int]]] = {}
+
+    def add(self, data: Mapping[str, Any], rank: int | None) -> None:
+        ip, pid = data.get("worker_ip"), data.get("worker_pid")
+        if isinstance(ip, str) and isinstance(pid, int) and rank is not None and len(self._ranks) < RANKS_LIMIT:
+            self._ranks[ip, pid] = rank
+            self._processes.setdefault(rank, set()).add((ip, pid))
+
+    def rank(self, data: Mapping[str, Any]) -> int | None:
+        """Of who wrote a line, by its label ``(RayTrainWorker pid=4002, ip=10.0.0.1)``."""
+        rank = self._ranks.get((data.get("ip", ""), data.get("writer_pid", -1)))
+        return rank if rank is not None and len(self._processes[rank]) == 1 else None
 
 
 class Table:

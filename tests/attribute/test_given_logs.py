@@ -185,3 +185,31 @@ def verdict_of(folder: Path, files: dict[str, str]) -> dict[str, Any]:
         (folder / name).write_text(text, encoding="utf-8")
     found: dict[str, Any] = report_of_logs(str(folder))["verdict"]
     return found
+
+
+_RAY = (
+    "(TorchTrainer pid=1, ip=10.0.0.1) - (node_id=9a, ip=10.0.0.{}, pid={}) world_rank={}, local_rank={}, node_rank=0\n"
+)
+_WORKER = "(RayTrainWorker pid=4001, ip=10.0.0.2) "
+_RAY_RAISED = "".join(
+    _WORKER + line + "\n"
+    for line in ("Traceback (most recent call last):", "  File 't.py', line 4", "ValueError: bad shard")
+)
+
+
+@pytest.mark.parametrize(
+    ("started", "suspects"),
+    [
+        ([(1, 4000, 0), (1, 4001, 1), (2, 4000, 2), (2, 4001, 3)], [3]),
+        ([(1, 4000, 0), (1, 4001, 1)], []),  # its list is cut off
+        ([(2, 4000, 0), (2, 4001, 1), (2, 5000, 0), (2, 5001, 1)], []),  # two trainers, or one that was started again
+    ],
+    ids=["listed", "not listed", "listed twice"],
+)
+def test_rays_list_of_workers_tells_whose_lines_are(
+    started: list[tuple[int, int, int]], suspects: list[int], tmp_path: Path
+) -> None:
+    listed = "".join(_RAY.format(node, pid, rank, pid % 1000) for node, pid, rank in started)
+    found = verdict_of(tmp_path, {"job.log": listed + _RAY_RAISED})
+    assert (found["class"], found["culprits"]) == ("rank-exception", [])
+    assert [one["rank"] for one in found["suspects"]] == suspects
