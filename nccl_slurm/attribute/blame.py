@@ -80,6 +80,7 @@ def attribute(evidence: Evidence, sorts: Sorts | None = None) -> Verdict:
     main = _chosen(scene, findings)
     others = [found for found in findings if found.rule != main.rule and not found.rule.startswith(_LESS)]
     main = _of_several_runs(main) if evidence.mixed else main
+    main = _of_a_group(main) if scene.ranks_are_of_a_group else main
     main = replace(main, culprits=_where(scene, main, main.culprits), suspects=_where(scene, main, main.suspects))
     culprits = tuple(_allowed(scene, main.culprits))
     verdict = Verdict(
@@ -122,7 +123,8 @@ def _moment(scene: Scene, found: Finding) -> Moment | None:
     cited = set(found.facts)
     lines = (fact for fact in scene.facts if fact.id in cited and fact.time == found.time)
     whose = next((scene.moment(fact) for fact in lines), None)
-    return None if found.time is None else Moment(found.time, found.uncertainty_s, whose.host if whose else None)
+    host, zoned = (whose.host, whose.zoned) if whose else (None, None)
+    return None if found.time is None else Moment(found.time, found.uncertainty_s, host, zoned)
 
 
 def _joined(main: Finding, findings: Sequence[Finding]) -> Finding:
@@ -179,6 +181,18 @@ def _of_several_runs(main: Finding) -> Finding:
     return main.naming([*main.culprits, *main.suspects], proven=False)
 
 
+def _of_a_group(main: Finding) -> Finding:
+    """Rank 3 of a group is not rank 3 of the job: what is known of machines stays."""
+    of_machine = main.rule.startswith("machine")
+    culprits, suspects = (
+        tuple(replace(one, rank=None) for one in named if of_machine) for named in (main.culprits, main.suspects)
+    )
+    text = (
+        main.summary if of_machine else f"{main.summary} Ranks are counted in a group of NCCL's here, not in the job."
+    )
+    return replace(main, summary=text, culprits=culprits, suspects=suspects)
+
+
 def _confidence(main: Finding, culprits: Sequence[Culprit], *, mixed: bool) -> str:
     if culprits or (main.rule == "slurm.ended" and not mixed):
         return "proven"
@@ -196,11 +210,11 @@ def _where(scene: Scene, main: Finding, named: Sequence[Culprit]) -> tuple[Culpr
 
 
 def _allowed(scene: Scene, named: Sequence[Culprit]) -> list[Culprit]:
-    """The last guard: a rank that the run does not have, or a host outside its nodes, is never named."""
+    """The last guard: a rank that the run does not have, a host outside its nodes, or what is none, is never named."""
     kept = []
     for culprit in named:
         rank = culprit.rank if culprit.rank is not None and scene.known(culprit.rank) else None
-        host = scene.node(culprit.host)
+        host = scene.node(culprit.host) if scene.is_machine(culprit.host) else None
         if rank is not None or (host is not None and culprit.rank is None):
             kept.append(replace(culprit, rank=rank, host=host))
     return kept

@@ -11,19 +11,24 @@ from typing import NamedTuple
 
 from nccl_slurm.model import NodeView
 
-__all__ = ["UNMEASURED_S", "Clocks", "Moment"]
+__all__ = ["UNMEASURED_S", "ZONES_S", "Clocks", "Moment"]
 
 #: What a clock may be off that nobody measured: the life of munge's credentials (munge(7): 300 s), with which a node
 #: whose clock is further from slurmctld's can't take part at all.
 UNMEASURED_S = 300.0
+#: What two stamps of one moment may differ by where one has its zone and the other none: UTC-12 to UTC+14. A
+#: container's zone need not be its node's.
+ZONES_S = 26 * 3600.0
 
 
 class Moment(NamedTuple):
-    """``uncertainty_s``: the stamp's own resolution. ``host``: whose clock it is, None where that is not known."""
+    """``uncertainty_s``: the stamp's own resolution. ``host``: whose clock it is, None where that is not known.
+    ``zoned``: whether the stamp has its zone; None where that is not known."""
 
     time: float
     uncertainty_s: float
     host: str | None
+    zoned: bool | None = None
 
 
 class Clocks:
@@ -41,6 +46,8 @@ class Clocks:
         gap = two.time - one.time
         if not self._same(one, two):
             gap = self.corrected(two) - self.corrected(one) - self.error(one.host) - self.error(two.host)
+        if one.zoned is not None and two.zoned is not None and one.zoned != two.zoned:
+            gap -= ZONES_S
         return gap > margin_s + one.uncertainty_s + two.uncertainty_s
 
     def corrected(self, moment: Moment) -> float:

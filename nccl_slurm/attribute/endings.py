@@ -44,7 +44,7 @@ def launch(scene: Scene) -> Finding | None:
         return None
     hosts = sorted({host for host in (_where(scene, fact) for fact in facts) if host})
     proven = len(hosts) == 1 and (any(fact.trust == "root" for fact in facts) or scene.job is None)
-    proven = proven and any(fact.kind in reading.LAUNCH_ON_NODE for fact in facts)
+    proven = proven and any(fact.kind in reading.LAUNCH_ON_NODE and fact.rank is None for fact in facts)
     who = [Culprit("Slurm could not start or end the job here", host=host, evidence=cite(facts)) for host in hosts]
     return Finding(
         rule="slurm.launch",

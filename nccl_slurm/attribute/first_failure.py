@@ -124,7 +124,8 @@ def _earliest(scene: Scene, own: Sequence[Death]) -> Death | None:
 
 
 def _moment(scene: Scene, death: Death) -> Moment:
-    return Moment(death.time or 0.0, death.uncertainty_s, scene.host(death.rank))
+    zoned = next((reading.is_zoned(fact) for fact in death.facts if fact.time == death.time), None)
+    return Moment(death.time or 0.0, death.uncertainty_s, scene.host(death.rank), zoned)
 
 
 def _signal_before_exceptions(own: list[Death]) -> list[Death]:
@@ -293,7 +294,7 @@ def _own_causes(scene: Scene, rank: int) -> list[Fact]:
     said = [f for f in words if f.hint in CLASSES_OF_A_RANK]
     said = [f for f in said if not reading.tells_only_an_exit(f)]
     said = [f for f in said if not _is_reaction(scene, rank, f) and not endings.after_end(scene, f)]
-    said = [f for f in said if not is_aftermath(scene, f)]
+    said = [f for f in said if not is_aftermath(scene, f) and reading.kind_of(f) not in reading.OF_TWO]
     first = min((_attempt(f)[1] for f in said), default=0)
     return [f for f in said if _attempt(f)[1] == first]
 

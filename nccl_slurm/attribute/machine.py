@@ -2,7 +2,8 @@
 
 Only facts of trust root count: a job can print ``Xid 79``. Logs given by hand without a job are another matter: there
 a file of nothing but kernel lines is the admin's own copy of a kernel log. It is believed as to what happened, never as
-to what to do with the node.
+to what to do with the node. Such a copy spans weeks and may be of any machine: what it says counts where the job's own
+lines have such a time, and don't place all ranks elsewhere.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from nccl_slurm.attribute import reading
-from nccl_slurm.attribute.clocks import Moment
+from nccl_slurm.attribute.clocks import UNMEASURED_S, ZONES_S, Moment
 from nccl_slurm.attribute.finding import Finding, action_of, cite
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
@@ -34,12 +35,14 @@ def hardware(scene: Scene) -> Finding | None:
     facts = [fact for fact in scene.sorts.where(_is_of_hardware) if _is_hardware(scene, fact)]
     if not facts:
         return None
+    sure = [fact for fact in facts if _is_timely(scene, fact)]
+    facts = sure if any(fact.role == "cause" for fact in sure) else facts
     by_host: dict[str, list[Fact]] = defaultdict(list)
     for fact in facts:
         by_host[scene.node(fact.host) or ""].append(fact)
     first = min(facts, key=lambda fact: (fact.time is None, fact.time or 0.0))
     named = [_culprit(scene, host, found) for host, found in sorted(by_host.items())]
-    proven = len(by_host) == 1 and any(fact.role == "cause" for fact in facts)
+    proven = len(by_host) == 1 and any(fact.role == "cause" for fact in sure)
     return Finding(
         rule="machine.hardware",
         failure_class=first.hint or "unknown",
@@ -140,17 +143,19 @@ def node_failed(scene: Scene) -> Finding | None:
 def out_of_memory(scene: Scene) -> Finding | None:
     """Kernel or cgroup killed a process for memory. The state OUT_OF_MEMORY and the kernel's lines are root's word."""
     said = scene.sorts.where(lambda fact: fact.hint == "host-oom" and fact.role == "cause")
-    kills = [fact for fact in said if _inside(scene, fact)]
+    kills = [fact for fact in said if _inside(scene, fact) and not _is_elsewhere(scene, fact)]
     by_slurm = scene.job is not None and "OUT_OF_MEMORY" in {scene.job.state, *(s.state for s in scene.job.steps)}
     believed = [fact for fact in kills if fact.trust == "root" or by_slurm or scene.job is None]
     if not believed and not by_slurm:
         return None
+    sure = [fact for fact in believed if _is_timely(scene, fact)]
+    believed = sure or believed
     ranks = _killed_ranks(scene, believed)
     hosts = sorted({host for host in (scene.node(fact.host) for fact in believed) if host})
     why = "killed for host memory"
     named = [scene.culprit(rank, why, cite(believed)) for rank in ranks]
     named = named or [Culprit(why, host=host, evidence=cite(believed)) for host in hosts]
-    proven = len(named) == 1
+    proven = len(named) == 1 and bool(sure or by_slurm)
     return Finding(
         rule="machine.out-of-memory",
         failure_class="host-oom",
@@ -181,7 +186,7 @@ def _is_hardware(scene: Scene, fact: Fact) -> bool:
 
 def _is_believed(scene: Scene, fact: Fact) -> bool:
     """Of a node of the run, inside its window, from root or from a kernel log given by hand."""
-    if scene.node(fact.host) is None or not _inside(scene, fact):
+    if scene.node(fact.host) is None or _is_elsewhere(scene, fact) or not _inside(scene, fact):
         return False
     return fact.trust == "root" or _hand_given_kernel_log(scene, fact)
 
@@ -193,10 +198,30 @@ def _hand_given_kernel_log(scene: Scene, fact: Fact) -> bool:
     return fact.file not in scene.mixed_files
 
 
+def _is_elsewhere(scene: Scene, fact: Fact) -> bool:
+    """Logs without a job: of a machine on which none of its ranks ran."""
+    return scene.job is None and fact.host is not None and scene.places is not None and fact.host not in scene.places
+
+
+def _is_timely(scene: Scene, fact: Fact) -> bool:
+    """Inside the run's window beyond doubt about zones."""
+    return scene.job is not None or _in_span(scene, fact, UNMEASURED_S)
+
+
+def _in_span(scene: Scene, fact: Fact, slack_s: float) -> bool:
+    """Logs without a job: not before the first time of the job's own lines, nor after the last one."""
+    if fact.time is None or scene.span is None:
+        return True
+    slack = slack_s + (fact.uncertainty_s or 0.0)
+    return scene.span[0] - slack <= fact.time <= scene.span[1] + slack
+
+
 def _inside(scene: Scene, fact: Fact) -> bool:
     """Inside the run's window; a line without a clock was cut to the window by who read it."""
-    if fact.time is None or scene.job is None:
+    if fact.time is None:
         return True
+    if scene.job is None:
+        return _in_span(scene, fact, ZONES_S)
     slack = SLACK_S + (fact.uncertainty_s or 0.0)
     time = scene.clocks.corrected(Moment(fact.time, slack, scene.node(fact.host)))
     early = scene.job.start is not None and time < scene.job.start - slack

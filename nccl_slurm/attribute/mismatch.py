@@ -2,8 +2,8 @@
 
 With ``TORCH_DISTRIBUTED_DEBUG=DETAIL`` each rank compares its fingerprint with the others' and names the first that
 differs: the good ranks agree on "but Rank N", the odd one names some good rank. So the majority's word counts, and a
-tie or a single reporter proves nobody. Without it, timeouts at one sequence number of one group with unlike operations
-show the same, and so do flight recorder dumps.
+tie (or what may be one, with those who printed nothing) or a single reporter proves nobody. Without it, timeouts at one
+sequence number of one group with unlike operations show the same, and so do flight recorder dumps.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _detail(scene: Scene) -> Finding | None:
             votes.setdefault(reporter if fact.rank is None else fact.rank, other)
     if not facts:
         return None
-    odd = _odd_one(votes) if _global_numbers(facts) else None
+    odd = _odd_one(votes, scene.expected) if _global_numbers(facts) else None
     if odd is not None and scene.known(odd):
         why = f"{Counter(votes.values())[odd]} ranks name it as the one whose collective differs"
         culprit = scene.culprit(odd, why, cite(facts))
@@ -75,12 +75,13 @@ def _global_numbers(facts: Sequence[Fact]) -> bool:
     return all(fact.rank in (None, reading.number(fact.data, "rank_a")) for fact in facts)
 
 
-def _odd_one(votes: Mapping[int, int]) -> int | None:
-    """The rank that every other reporter names, at least `AGREE_MIN` of them."""
-    named = Counter(other for reporter, other in votes.items())
-    for rank, count in named.most_common(1):
+def _odd_one(votes: Mapping[int, int], expected: frozenset[int]) -> int | None:
+    """The rank that every other reporter names, at least `AGREE_MIN` of them, and more than could side with it: a rank
+    that printed nothing may have issued what the named one did."""
+    for rank, count in Counter(votes.values()).most_common(1):
         against = [reporter for reporter, other in votes.items() if other != rank and reporter != rank]
-        if count >= AGREE_MIN and not against:
+        silent = expected - votes.keys() - {rank}
+        if count >= AGREE_MIN and not against and count > 1 + len(silent):
             return rank
     return None
 

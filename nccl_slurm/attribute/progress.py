@@ -2,8 +2,9 @@
 
 Counts compare only inside one process group, by its shared name (GUID): PG ids are per-process counters. *Enqueued*
 beyond the stuck collective is the CPU running ahead of the GPU and proves nothing; *enqueued* short of it is a rank
-that never entered the collective in which the others wait. A rank that is behind in one group but waits in another is a
-victim of that other group: only ranks that wait nowhere have stopped by themselves.
+that never entered the collective in which the others wait. Short of one that another rank has *completed* it can't be:
+such counts are of two moments, as those of a dump that an earlier job left, and prove nobody. A rank that is behind in
+one group but waits in another is a victim of that other group: only ranks that wait nowhere have stopped by themselves.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ _Counts = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Stall:
-    """One process group in which ranks wait in collective ``seq`` that ``behind`` never entered."""
+    """One process group in which ranks wait in collective ``seq`` that ``behind`` never entered. ``apart``: those of
+    them that by their count never entered one that others completed."""
 
     group: str
     seq: int
     waiting: frozenset[int]
     behind: frozenset[int]
+    apart: frozenset[int]
 
 
 def find(scene: Scene) -> Finding | None:
@@ -80,7 +83,9 @@ def _stall(scene: Scene, group: str) -> Stall | None:
     seq = max(flying.values())
     behind = frozenset(rank for rank, count in counts.items() if count.get("enqueued", seq) < seq)
     waiting = frozenset(rank for rank in flying if rank not in behind)
-    return Stall(group, seq, waiting, behind) if behind else None
+    done = max((counts[rank]["completed"] for rank in waiting), default=-1)
+    apart = frozenset(rank for rank in behind if counts[rank]["enqueued"] < done)
+    return Stall(group, seq, waiting, behind, apart) if behind else None
 
 
 def _finding(scene: Scene, stall: Stall, stopped: frozenset[int]) -> Finding:
@@ -88,7 +93,8 @@ def _finding(scene: Scene, stall: Stall, stopped: frozenset[int]) -> Finding:
     ranks = sorted(stopped)
     if len(stall.behind) >= len(stall.waiting):
         return _ahead(stall, facts)
-    why = f"never entered collective {stall.seq} of process group {stall.group}, by its own count"
+    when = ", taken before the others completed more" if stopped & stall.apart else ""
+    why = f"never entered collective {stall.seq} of process group {stall.group}, by its own count{when}"
     proven = _proven(scene, stall, stopped)
     return Finding(
         rule="progress.behind",
@@ -150,13 +156,14 @@ def _proven(scene: Scene, stall: Stall, stopped: frozenset[int]) -> bool:
     Without a timeout two dumps may just have been taken at different moments, unless looks at the running job saw all
     counts rise before and then stand still. A rank that nobody heard of may have
     stopped as well: that makes those who are known to have stopped no victims, if they wait in no group at all.
+    Counts of two moments tell nothing of the later one.
     """
     silent = scene.expected - stall.waiting - stall.behind if stall.group == DEFAULT_GROUP else frozenset()
     others = stall.behind - stopped
     hung = bool(scene.waits or scene.sorts.of_kind(reading.STILL)) and len(stall.waiting) >= WITNESSES_MIN
     few = not silent or len(stall.waiting) >= max(CROWD_MIN, UNHEARD_SHARE * len(silent))
     alone = not silent or all(_told_of_all_groups(scene, rank) for rank in stopped)
-    return hung and few and alone and all(waits_somewhere(scene, rank) for rank in others)
+    return hung and few and alone and not stall.apart and all(waits_somewhere(scene, rank) for rank in others)
 
 
 def _told_of_all_groups(scene: Scene, rank: int) -> bool:

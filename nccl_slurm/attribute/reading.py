@@ -91,6 +91,10 @@ WATCHDOG = frozenset(
 #: A transfer of a running collective failed, whoever is to blame.
 FAILED_TRANSFERS = frozenset({"nccl.ib-completion", "nccl.ib-flush", "ofi.request", "torch.async-error"})
 MACHINE_PRODUCERS = frozenset({"kernel", "gpu"})
+#: Those whose lines name the host that they are about.
+TELL_HOSTS = MACHINE_PRODUCERS | {"nccl", "ofi", "elastic", "slurm"}
+#: What stands in NCCL's files, whose ranks are those of its largest communicator.
+NUMBER_BY_NCCL = MACHINE_PRODUCERS | {"nccl", "ofi", "cuda"}
 #: Reports of detectors that time each rank's own work.
 PACE = frozenset({"framework.pace", "framework.slow-ranks"})
 #: Such a detector ended the run.
@@ -99,6 +103,8 @@ STOPPED_FOR_PACE = frozenset({"framework.slow-stop"})
 LAUNCH_SETTINGS = frozenset({"slurm.pyxis", "slurm.request", "slurm.spank"})
 #: What a rank did not find was to be made by another one.
 OF_A_PEER = frozenset({"nccl.shm-attach"})
+#: The line names two ranks that are at fault alike, or whoever started them so: its printer is one of them at most.
+OF_TWO = frozenset({"nccl.duplicate-gpu"})
 #: An answer of NCCL's RAS client: counts of one moment, which need not be those of the end.
 COUNTED = frozenset({"nccl.ras-mismatch"})
 #: One rank of the smaller group that RAS lists, and how far it is.
@@ -234,6 +240,12 @@ def told_idle(fact: Fact) -> bool:
     enqueued, completed = number(fact.data, "enqueued"), number(fact.data, "completed")
     told = fact.kind in TOLD and number(fact.data, "told_by") is not None
     return told and enqueued is not None and enqueued == completed
+
+
+def is_zoned(fact: Fact) -> bool | None:
+    """Whether its stamp has its zone (`parse.stamp.Stamp.clock`); None where no line's stamp told its time."""
+    clock = fact.data.get("clock")
+    return clock == "utc" if isinstance(clock, str) else None
 
 
 def waited_since(fact: Fact) -> float | None:

@@ -93,6 +93,18 @@ class Scene:
         return self.job is None and rank in self._analysed
 
     @cached_property
+    def ranks_are_of_a_group(self) -> bool:
+        """All known ranks are on one node of several, fewer than GPUs, and NCCL's lines alone number them: so do
+        those of a group that each node has one of (tensor parallel), where the other nodes' lines are lost."""
+        if self.job is None or self.world is None or len(self.job.nodes) < 2 or len(self.seen) != self.world:
+            return False
+        if self.job.gpus is not None and self.job.gpus <= self.world:
+            return False
+        hosts = {self.host(rank) for rank in self.seen}
+        labelled = any(fact.producer not in reading.NUMBER_BY_NCCL for facts in self.said.values() for fact in facts)
+        return len(hosts) == 1 and None not in hosts and not labelled
+
+    @cached_property
     def _analysed(self) -> frozenset[int]:
         facts = self.sorts.of_kind(*reading.ANALYSER_MISSING, *reading.BARRIERS)
         told = {rank for fact in facts for rank in reading.numbers(fact.data.get("missing"))}
@@ -131,6 +143,19 @@ class Scene:
         told = {self.node(host) for host in {fact.host for fact in self.facts}}
         return frozenset(host for host in told | {self.host(rank) for rank in self.seen} if host)
 
+    def is_machine(self, host: str | None) -> bool:
+        """Logs without a job take the first folder's name for a host; it is one where a producer that prints hosts
+        names it, or one that differs from it in digits alone."""
+        return host is not None and (self.job is not None or _kind_of_host(host) in self._named_machines)
+
+    @cached_property
+    def _named_machines(self) -> frozenset[str]:
+        said = self.sorts.where(lambda fact: fact.producer in reading.TELL_HOSTS)
+        own = {fact.host for fact in said if fact.host and fact.host in fact.text}
+        told = {fact.data.get(key) for fact in said for key in ("host", "hosts", "node", "hung_node")}
+        kernel = {fact.host for fact in said if fact.producer in reading.MACHINE_PRODUCERS}
+        return frozenset(_kind_of_host(name) for name in own | told | kernel if isinstance(name, str))
+
     def was_on(self, host: str | None, rank: int, evidence: Collection[str]) -> bool:
         """Root speaks of this node in one of the facts, or they or other files of the rank were read on it. Logs
         without a job, and runs of one node, know no better."""
@@ -143,6 +168,24 @@ class Scene:
         return any(fact.trust == "root" or (fact.file or "").startswith(f"{host}/") for fact in cited)
 
     @cached_property
+    def span(self) -> tuple[float, float] | None:
+        """First and last time in the job's own lines; of a wait when it began. None where no line has a time."""
+        rows = [time for row in self.table.values() for time in (row.first, row.last)]
+        said = [fact for fact in self.facts if fact.producer not in reading.MACHINE_PRODUCERS]
+        told = [*rows, *(fact.time for fact in said), *map(reading.waited_since, said)]
+        times = [time for time in told if time is not None]
+        return (min(times), max(times)) if times else None
+
+    @cached_property
+    def places(self) -> frozenset[str] | None:
+        """Where the job ran, by its own lines; None where they don't place each of its ranks."""
+        hosts = [self.host(rank) for rank in self.expected]
+        if not hosts or None in hosts:
+            return None
+        said = {fact.host for fact in self.facts if fact.producer not in reading.MACHINE_PRODUCERS}
+        return frozenset(host for host in {*hosts, *map(self.node, said)} if host)
+
+    @cached_property
     def clocks(self) -> Clocks:
         return Clocks(self.evidence.nodes, alone=self._on_one_node)
 
@@ -150,7 +193,8 @@ class Scene:
         """When that was and by whose clock; None where the line has none."""
         if fact.time is None:
             return None
-        return Moment(fact.time, fact.uncertainty_s or 0.0, self.node(fact.host) or self.host(fact.rank))
+        host = self.node(fact.host) or self.host(fact.rank)
+        return Moment(fact.time, fact.uncertainty_s or 0.0, host, reading.is_zoned(fact))
 
     @cached_property
     def _on_one_node(self) -> bool:
@@ -438,6 +482,11 @@ def _left_trace(rank: Rank) -> bool:
 def _kind_of_file(name: str) -> str:
     """Its own name without its numbers: ``rank_3.log`` and ``rank_4.log`` are of one kind."""
     return re.sub(r"\d+", "", name.rpartition("/")[2])
+
+
+def _kind_of_host(name: str) -> str:
+    """The first label without its numbers: ``n1``, ``n2.example.org`` and srun's ``n[1-2]`` are of one kind."""
+    return re.sub(r"[\d\[\],-]+", "", name.partition(".")[0])
 
 
 def _signed(code: int) -> int:

@@ -84,7 +84,8 @@ def _is_nameless(scene: Scene, fact: Fact) -> bool:
     """Machine faults and memory kills have rules of their own; root's word about another host is none about the run."""
     if fact.producer in reading.MACHINE_PRODUCERS:
         return scene.is_app_fault(fact)
-    own = fact.role == "cause" and fact.rank is None and fact.hint in CLASSES_OF_A_RANK
+    nameless = fact.rank is None or reading.kind_of(fact) in reading.OF_TWO
+    own = fact.role == "cause" and nameless and fact.hint in CLASSES_OF_A_RANK
     return own and not is_aftermath(scene, fact)
 
 

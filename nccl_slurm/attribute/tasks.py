@@ -7,6 +7,7 @@ from functools import cached_property
 
 from nccl_slurm.attribute import reading
 from nccl_slurm.attribute.sorts import Sorts
+from nccl_slurm.hosts import expand
 from nccl_slurm.model import Evidence, Fact, Job
 
 __all__ = ["WORLD_MAX", "Tasks", "world_told"]
@@ -48,9 +49,35 @@ class Tasks:
         tasks = set(self.ends) | {task for _, task in labelled} | started
         if not tasks or any(fact.rank not in (None, task) for fact, task in labelled):
             return False
-        return self._one_step if self._world is None else max(tasks) + 1 == self._world
+        if self._world is not None:
+            return max(tasks) + 1 == self._world
+        agrees = any(fact.rank == task > 0 for fact, task in labelled)
+        return self._one_step and (agrees or self._one_a_gpu(max(tasks) + 1))
+
+    def _one_a_gpu(self, tasks: int) -> bool:
+        """Where the number of ranks is not known: as many tasks as GPUs, or several on a node. One task a node may be
+        a launcher of many ranks; what nodes the tasks were on no line may tell."""
+        if self._job is not None and self._job.gpus == tasks:
+            return True
+        lines = list({id(fact): fact for facts in self.ends.values() for fact in facts}.values())
+        crowds = any(_is_crowded(fact) for fact in lines)
+        on: dict[str, set[int]] = defaultdict(set)
+        for fact in [*lines, *self._sorts.of_kind(reading.TASK)]:
+            node = fact.data.get("node") or fact.host
+            if isinstance(node, str):
+                on[node].update(reading.numbers(fact.data.get("tasks")), reading.task_numbers([fact]))
+        return crowds or not on or any(len(tasks) > 1 for tasks in on.values())
 
     @cached_property
     def _one_step(self) -> bool:
         """Task 1 of a step that prepared data is not rank 1 of the one that trains."""
         return self._job is None or sum(step.id.rpartition(".")[2].isdecimal() for step in self._job.steps) <= 1
+
+
+def _is_crowded(fact: Fact) -> bool:
+    """srun's line tells of more tasks than nodes: ``n[1-2]: tasks 0,2-3``."""
+    try:
+        hosts = expand(str(fact.data.get("hosts", "")))
+    except ValueError:
+        return False
+    return 0 < len(hosts) < len(reading.numbers(fact.data.get("tasks")))

@@ -15,7 +15,7 @@ from nccl_slurm.parse.logfile import Lines, Log, Seen, read_log
 from nccl_slurm.parse.nccl import Communicators, Member
 from nccl_slurm.parse.patterns import Rows
 from nccl_slurm.parse.prefix import MAX_RANK
-from nccl_slurm.parse.ranks import RANKS_LIMIT, Owners, Table, short_host
+from nccl_slurm.parse.ranks import RANKS_LIMIT, Owners, Table, Workers, short_host
 from nccl_slurm.parse.redact import redacted_fact, redacted_rank
 from nccl_slurm.parse.repeat import Kept
 from nccl_slurm.parse.scan import Scan
@@ -87,6 +87,7 @@ class _Reading:
         self._files: list[str] = []
         self._dumps: list[dumps.Dumped] = []
         self._communicators = Communicators()
+        self._workers = Workers()
         self._failures: list[Fact] = []
         self._forced: set[tuple[str | None, Any]] = set()
         self._progress: dict[Hashable, dict[str, tuple[int, dict[str, int]]]] = {}
@@ -279,6 +280,8 @@ class _Reading:
             self._places[fact.rank or 0, fact.host] = None
         if fact.kind in ("nccl.init-start", "nccl.init-complete"):
             self._communicators.add(fact.host, pid, dict(fact.data))
+        elif fact.kind == "framework.ray-worker":
+            self._workers.add(fact.data, fact.rank)
         elif fact.kind == "framework.world-size":
             size = fact.data.get("world_size")
             if isinstance(size, int) and 0 < size <= MAX_RANK and len(self._worlds) < 100:
@@ -392,6 +395,8 @@ class _Reading:
         if rank is None and fact.host is not None and seen.pid is not None:
             member = members.get((fact.host, seen.pid))
             rank = None if member is None else member.rank
+        if rank is None and "ip" in fact.data:
+            rank = self._workers.rank(fact.data)
         if rank is None and fact.kind.startswith("nccl.ras-"):
             return replace(fact, rank=_by_pid(fact.data.get("pid"), members), host=short_host(fact.host, file_host))
         if rank is None and (fact.producer not in _NOT_OF_A_RANK or fact.kind == "elastic.error-file"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any, Iterable, Mapping, Sequence
 
@@ -11,7 +12,7 @@ from nccl_slurm.parse.finding import host_name
 from nccl_slurm.parse.logfile import Log, Track
 from nccl_slurm.parse.nccl import Member
 
-__all__ = ["RANKS_LIMIT", "Owners", "Table", "short_host"]
+__all__ = ["RANKS_LIMIT", "Owners", "Table", "Workers", "short_host"]
 
 RANKS_LIMIT = 65_536
 _FILES_SHOWN = 64
@@ -70,7 +71,8 @@ class Owners:
                 self.rank.setdefault(log.source.name, min(found) + local)
 
     def named(self, name: str) -> int | None:
-        """The rank in a file's own name, unless another folder has a file of the same name."""
+        """The rank in a file's own name, unless that folder and another one have files of one name: their numbers may
+        count anew on each node."""
         return self._once(name, names.read(name).rank)
 
     def dumped(self, name: str, world_size: int | None) -> int | None:
@@ -82,9 +84,9 @@ class Owners:
         return self._once(name, rank)
 
     def _once(self, name: str, rank: int | None) -> int | None:
-        if rank is not None and name.rpartition("/")[2] in self._twice:
+        if rank is not None and _series(name) in self._twice:
             self.gaps.append(
-                Gap(name, f"rank {rank} by its name, but another folder has a file of that name; not used")
+                Gap(name, f"rank {rank} by its name, but another folder has files of the same names; not used")
             )
             return None
         return rank
@@ -119,6 +121,26 @@ class Owners:
         host = log.source.host or names.read(name).host or folder or (hosts.pop() if len(hosts) == 1 else None)
         if host is not None:
             self.host[name] = host
+
+
+class Workers:
+    """Ray's list of the processes that it started: (address, process) → global rank. Where two processes have one rank
+    (a restart, or several trainers in one log) their lines have none."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[tuple[str, int], int] = {}
+        self._processes: dict[int, set[tuple[str, int]]] = {}
+
+    def add(self, data: Mapping[str, Any], rank: int | None) -> None:
+        ip, pid = data.get("worker_ip"), data.get("worker_pid")
+        if isinstance(ip, str) and isinstance(pid, int) and rank is not None and len(self._ranks) < RANKS_LIMIT:
+            self._ranks[ip, pid] = rank
+            self._processes.setdefault(rank, set()).add((ip, pid))
+
+    def rank(self, data: Mapping[str, Any]) -> int | None:
+        """Of who wrote a line, by its label ``(RayTrainWorker pid=4002, ip=10.0.0.1)``."""
+        rank = self._ranks.get((data.get("ip", ""), data.get("writer_pid", -1)))
+        return rank if rank is not None and len(self._processes[rank]) == 1 else None
 
 
 class Table:
@@ -206,13 +228,22 @@ def _attempt_folder(name: str) -> str:
     return _folder(_folder(name))
 
 
-def _twice(files: Iterable[str]) -> set[str]:
+def _twice(files: Iterable[str]) -> set[tuple[str, str]]:
+    """Series of files that have a name in common with another folder: with ``n1/rank_0.log`` and ``n2/rank_0.log``
+    nobody knows whether ``n2/rank_3.log`` is of rank 3."""
     folders: dict[str, set[str]] = {}
     for name in files:
         folder, _, base = name.rpartition("/")
         if names.dump_rank(base) is not None:
             folders.setdefault(base, set()).add(folder)
-    return {base for base, found in folders.items() if len(found) > 1}
+    shared = ((base, folder) for base, found in folders.items() if len(found) > 1 for folder in found)
+    return {_series(f"{folder}/{base}") for base, folder in shared}
+
+
+def _series(name: str) -> tuple[str, str]:
+    """A file's folder, and its own name without the numbers."""
+    folder, _, base = name.rpartition("/")
+    return folder, re.sub(r"\d+", "", base)
 
 
 def _error_files(failures: Iterable[Fact]) -> dict[str, set[int]]:

@@ -66,6 +66,34 @@ def test_a_rank_that_its_own_count_shows_waiting_is_no_culprit_whatever_it_raise
     assert (verdict.failure_class, culprits(verdict), suspects(verdict)) == ("collective-missing-rank", [], [2])
 
 
+@pytest.mark.parametrize(
+    ("enqueued", "named"),
+    [(499, [(2, "n2")]), (498, []), (300, [])],
+    ids=["never entered it", "never entered one that is complete", "left by yesterday's job"],
+)
+def test_a_count_that_others_completed_without_is_of_another_moment(
+    enqueued: int, named: list[tuple[int, str]]
+) -> None:
+    counts = dict.fromkeys((0, 1, 3), (500, 499)) | {2: (enqueued, enqueued)}
+    waits = [watchdog(rank, 500, pg="0") for rank in (0, 1, 3)]
+    verdict = attribute(evidence(waits, table(4, progress=counts), world=4))
+    assert (verdict.failure_class, culprits(verdict)) == ("collective-missing-rank", named)
+    assert [*suspects(verdict), *(rank for rank, _ in culprits(verdict))] == [2]
+
+
+def test_ranks_of_a_group_are_no_ranks_of_the_job() -> None:
+    """The other node's record is lost, and NCCL's largest communicator has all its members on this one."""
+    rows = [Rank(rank, host="n2", gpu=f"0000:a{rank}:00", files=("n2/nccl.log",)) for rank in range(4)]
+    memory = replace(cuda(3, "cuda-oom", "CUDA failure 2 'out of memory'"), host="n2")
+    found = attribute(evidence([memory], rows, world=4, job=job(gpus=8), nodes=nodes()))
+    assert (found.failure_class, found.confidence, culprits(found)) == ("cuda-oom", "likely", [])
+    assert found.summary.endswith("Ranks are counted in a group of NCCL's here, not in the job.")
+    lost = attribute(evidence([xid("n2", pci="0000:a3:00")], rows, world=4, job=job(gpus=8), nodes=nodes()))
+    assert culprits(lost) == [(None, "n2")]
+    whole = attribute(evidence([memory], rows, world=4, job=job(gpus=4), nodes=nodes()))
+    assert culprits(whole) == [(3, "n2")]
+
+
 def test_labels_of_srun_are_ranks_where_each_task_is_one() -> None:
     word = replace(exception(None), data={"type": "ValueError", "task": 3})
     ended = replace(task_exit("n2", "3", "Exited with exit code 1", 51, exitcode=1), host="n2")
@@ -120,7 +148,7 @@ def test_enqueued_run_ahead_is_no_proof() -> None:
 
 
 def test_two_ranks_behind_by_their_own_count_are_both_proven() -> None:
-    assert culprits(attribute(hang({3: (40, 40), 6: (39, 39)}))) == [(3, "n1"), (6, "n2")]
+    assert culprits(attribute(hang({3: (40, 40), 6: (40, 40)}))) == [(3, "n1"), (6, "n2")]
 
 
 def test_a_silent_rank_beside_one_behind_leaves_it_unproven() -> None:
@@ -249,11 +277,21 @@ def test_detail_majority_ignores_the_odd_ones_own_word() -> None:
     assert culprits(attribute(evidence(facts, table(4), world=4))) == [(2, "n2")]
 
 
-@pytest.mark.parametrize("votes", [[(0, 1)], [(0, 1), (1, 0)], [(0, 2), (1, 2), (2, 0), (3, 0)]])
+@pytest.mark.parametrize(
+    "votes",
+    [[(0, 1)], [(0, 1), (1, 0)], [(0, 2), (1, 2), (2, 0), (3, 0)], [(0, 2), (1, 2), (2, 0)]],
+    ids=["one", "two", "two against two", "the fourth printed nothing"],
+)
 def test_detail_without_a_majority_names_nobody(votes: list[tuple[int, int]]) -> None:
     verdict = attribute(evidence([detail(*vote) for vote in votes], table(4), world=4))
     assert (verdict.failure_class, culprits(verdict)) == ("collective-mismatch", [])
     assert verdict.suspects
+
+
+def test_detail_names_whom_more_name_than_could_side_with_it() -> None:
+    facts = [detail(rank, 4) for rank in (0, 1, 2, 3, 5, 6)]
+    assert culprits(attribute(evidence(facts, table(8), world=8))) == [(4, "n2")]
+    assert culprits(attribute(evidence(facts[:4], table(8), world=8))) == []
 
 
 def test_detail_inside_a_sub_group_counts_its_own_ranks() -> None:
