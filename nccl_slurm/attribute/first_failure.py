@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from nccl_slurm.attribute import endings, progress, reading
 from nccl_slurm.attribute.clocks import Moment
 from nccl_slurm.attribute.finding import Finding, cite, rank_list
+from nccl_slurm.attribute.outlived import ended_by_itself, noticed, outlived, was_alive
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Fact
 
@@ -163,10 +164,14 @@ def _excludes_others(scene: Scene, first: Death, everyone: Sequence[Death]) -> b
     later = {death.rank for death in everyone if not death.weak}
     others = scene.expected - {first.rank}
     explained = all(rank in later or _is_explained(scene, rank) for rank in others)
+    if was_alive(scene, first.rank) and not scene.reacted:
+        return False
+    if first.intrinsic and not first.weak:
+        return True
+    if scene.ending.was and not noticed(scene, first.rank):
+        return False
     if first.weak:
         explained = explained and (_someone_said_why(scene) or _left_on_purpose(scene, first))
-    elif first.intrinsic:
-        return True
     elif not explained:
         explained = _but_for_few(scene, first, [rank for rank in others if rank not in later])
     proven = explained and bool(others) and not _may_be_a_reaction(scene, first)
@@ -275,7 +280,7 @@ def _death(scene: Scene, rank: int) -> Death | None:
     causes = _own_causes(scene, rank)
     code = scene.exits.get(rank)
     if causes:
-        return _by_word(rank, causes)
+        return None if _ended_nothing(scene, rank) else _by_word(scene, rank, causes)
     if code is None or code == 0 or rank in scene.ended_by_agent:
         return None
     if code < 0:
@@ -283,8 +288,17 @@ def _death(scene: Scene, rank: int) -> Death | None:
     return None if scene.spoke(rank) else _by_exit(scene, rank, code)
 
 
+def _ended_nothing(scene: Scene, rank: int) -> bool:
+    """What it told was handled: it ended well and nobody missed it, or lived until the run was ended from outside and
+    nobody had reacted to anything until then."""
+    if scene.exits.get(rank) == 0:
+        return not scene.reacted
+    return scene.ending.was and was_alive(scene, rank) and not noticed(scene, rank)
+
+
 def _own_causes(scene: Scene, rank: int) -> list[Fact]:
-    """Causes of the earliest attempt that came before this rank began to wait and before the run was ended.
+    """Causes of the earliest attempt that came before this rank began to wait and before the run was ended, and that it
+    did not outlive.
 
     A line of the kernel that a rank prints is none of them: the node's own kernel log tells of machines.
     """
@@ -293,7 +307,7 @@ def _own_causes(scene: Scene, rank: int) -> list[Fact]:
     said = [f for f in words if f.hint in CLASSES_OF_A_RANK]
     said = [f for f in said if not reading.tells_only_an_exit(f)]
     said = [f for f in said if not _is_reaction(scene, rank, f) and not endings.after_end(scene, f)]
-    said = [f for f in said if not is_aftermath(scene, f)]
+    said = [f for f in said if not is_aftermath(scene, f) and not outlived(scene, rank, f)]
     first = min((_attempt(f)[1] for f in said), default=0)
     return [f for f in said if _attempt(f)[1] == first]
 
@@ -352,7 +366,7 @@ def _attempt(fact: Fact) -> tuple[str, int]:
     return fact.file or "", reading.number(fact.data, "attempt") or 0
 
 
-def _by_word(rank: int, causes: Sequence[Fact]) -> Death:
+def _by_word(scene: Scene, rank: int, causes: Sequence[Fact]) -> Death:
     """The most telling class: a device error says more than the exception in which it was reported."""
     best = next((fact for fact in causes if fact.hint != "rank-exception"), causes[0])
     times = [fact for fact in causes if fact.time is not None]
@@ -364,9 +378,13 @@ def _by_word(rank: int, causes: Sequence[Fact]) -> Death:
         facts=[best, *(fact for fact in causes if fact is not best)],
         time=timed.time if timed else None,
         uncertainty_s=(timed.uncertainty_s or 0.0) if timed else 0.0,
-        intrinsic=(best.hint in _INTRINSIC and not reading.is_absurd(best)) or best.kind in reading.INTRINSIC,
+        intrinsic=_is_intrinsic(best) and (reading.is_last_word(best) or ended_by_itself(scene, rank)),
         action=_step_after(best),
     )
+
+
+def _is_intrinsic(fact: Fact) -> bool:
+    return (fact.hint in _INTRINSIC and not reading.is_absurd(fact)) or fact.kind in reading.INTRINSIC
 
 
 def _step_after(fact: Fact) -> str | None:

@@ -14,6 +14,7 @@ __all__ = [
     "is_agent_kill",
     "is_end_of_run",
     "is_failed_transfer",
+    "is_last_word",
     "is_of_nccl",
     "is_p2p",
     "is_peer_lost",
@@ -41,6 +42,12 @@ ABSURD_GIB = 4096.0
 _RANK_OF = re.compile(r"\brank=(\d{1,7})\b")
 _TRIED = re.compile(r"Tried to allocate (?:more than 1EB|(\d{1,15}(?:\.\d{1,3})?) GiB)")
 _TASK_LABEL, _RANK_LABEL = re.compile(r"(\d{1,7}): "), re.compile(r"\[rank(\d{1,8})\]: ?")
+#: An exception behind nothing but labels and stamps; C++'s; torch's watchdog's; NCCL's.
+_LAST_WORD = re.compile(
+    r"\A(?:\[[^\]]{1,60}\]|<\w{1,12}>|\([^)]{1,80}\)|[\d:T,.Z+-]|[a-z][\w-]{0,62}: |\s){0,60}"
+    r"(?:[A-Za-z_]\w{0,80}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception): "
+    r"|what\(\): |terminated with exception: |NCCL WARN "
+)
 #: A traceback's last line.
 EXCEPTION = "python.exception"
 #: A rank says that it itself waited in a collective until its timeout.
@@ -84,6 +91,8 @@ STEP_ENDING = frozenset({"slurm.ending", "slurm.task-exit", "slurm.task-oom", "s
 OWN_ADAPTER = frozenset({"nccl.ib-fatal"})
 #: The line itself names the rank and a failure of its own data.
 INTRINSIC = frozenset({"framework.nan", "framework.mpi-exit"})
+#: Work that was told behind a failure, and how many such lines with rising counts show that it went on.
+STEP, STEPS_MIN = "framework.step", 3
 #: Lines of torch's watchdog, which only NCCL's process groups have.
 WATCHDOG = frozenset(
     {"torch.watchdog-timeout", "torch.pg-status", "torch.async-error", "torch.watchdog-terminated", "torch.taking-down"}
@@ -172,6 +181,14 @@ def is_absurd(fact: Fact) -> bool:
     that ranks exchange are garbage once a communicator was aborted."""
     tried = _TRIED.search(fact.text) if fact.hint == "cuda-oom" else None
     return tried is not None and (tried[1] is None or float(tried[1]) >= ABSURD_GIB)
+
+
+def is_last_word(fact: Fact) -> bool:
+    """In the form in which a process dies of an error, or NCCL, torch's watchdog or the C++ runtime tell what ended it:
+    more than words of a fault, which programs print of one that they handled too, and in reports of health."""
+    if fact.kind == ERROR_FILE or fact.producer == "nccl" or "exception" in fact.data:
+        return True
+    return _LAST_WORD.search(fact.text) is not None
 
 
 def is_p2p(fact: Fact) -> bool:
