@@ -183,6 +183,8 @@ def _may_be_a_reaction(scene: Scene, first: Death) -> bool:
 
     ``raise … from None`` hides them. A type that wraps anything tells no more where no other rank says that it lost
     this one: an agent may have ended them all before they told that they waited too, or that they failed alike.
+    What says that something did not come in time, or names another rank, does so too, unless every other rank tells in
+    its own words that it waited or lost somebody: then this one alone did not wait with them.
     SIGABRT says that somebody gave up, the C++ runtime too in a process that leaves while its threads run, and gloo of
     data that does not fit: the words of that come before it, so that they must be there to be read.
     """
@@ -193,7 +195,17 @@ def _may_be_a_reaction(scene: Scene, first: Death) -> bool:
         heard = bool(lost) and scene.would_be_heard(first.rank, scene.own_files(lost))
         return scene.exits.get(first.rank) == -6 and not heard
     words = [fact for fact in first.facts if not reading.tells_only_an_exit(fact)] or _nameless_words(scene)
+    if any(map(_may_have_waited, words)) and not all(_told_a_reaction(scene, rank) for rank in others):
+        return True
     return any(reading.hides_context(fact) or (alone and _may_be_of_all(fact)) for fact in words)
+
+
+def _told_a_reaction(scene: Scene, rank: int) -> bool:
+    return any(not reading.tells_only_an_exit(fact) for fact in scene.consequences.get(rank, ()))
+
+
+def _may_have_waited(fact: Fact) -> bool:
+    return fact.hint == "rank-exception" and reading.speaks_of_a_peer(fact)
 
 
 def _may_be_of_all(fact: Fact) -> bool:

@@ -28,6 +28,7 @@ __all__ = [
     "number",
     "numbers",
     "signalled",
+    "speaks_of_a_peer",
     "task_numbers",
     "tells_only_an_exit",
     "told_idle",
@@ -48,6 +49,10 @@ _LAST_WORD = re.compile(
     r"(?:[A-Za-z_]\w{0,80}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception): "
     r"|what\(\): |terminated with exception: |NCCL WARN "
 )
+#: Types that say that something did not come in time: Python's, queue's, filelock's, zmq's, torch's of checkpoints.
+_OF_A_WAIT = re.compile(r"Time(?:d)?[Oo]ut|\A(?:Empty|Again|CheckpointException)\Z|Deadline")
+_WAITED = re.compile(r"(?i)tim(?:ed|e)[ -]out|wait(?:ed|ing) |heart-?beat|deadline exceeded|not respond|no response")
+_OTHER_RANK = re.compile(r"(?i)\b(?:ranks?|workers?|peers?)\b[^\d\n.,;]{0,16}(\d{1,7})\b")
 #: A traceback's last line.
 EXCEPTION = "python.exception"
 #: A rank says that it itself waited in a collective until its timeout.
@@ -210,6 +215,14 @@ def wraps_anything(fact: Fact) -> bool:
 def meets_all(fact: Fact) -> bool:
     """An exception that every rank meets that runs the same program: what can't be imported or compiled."""
     return fact.data.get("type") in ("ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError")
+
+
+def speaks_of_a_peer(fact: Fact) -> bool:
+    """An exception of a wait that ended, or one that names another rank: whoever raised it may have waited."""
+    name = str(fact.data.get("type") or fact.data.get("exception") or "").rpartition(".")[2]
+    if _OF_A_WAIT.search(name) or _WAITED.search(fact.text):
+        return True
+    return any(int(rank) != fact.rank for rank in _OTHER_RANK.findall(fact.text))
 
 
 def is_told(fact: Fact) -> bool:

@@ -4,11 +4,10 @@ failure, whatever their words; the same words as the last ones of a process are.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from nccl_slurm.cli.logs import report_of_logs
+from tests.attribute.texts import ended, verdict, waited
 
 HANDLED = (
     "[rank0]: Traceback (most recent call last):\n"
@@ -30,32 +29,6 @@ NAN = (
 )
 NO_GPU = "[rank0]: failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n"
 HEALTH = "[rank0]: gpu health: volatile uncorrectable ECC errors: 0\n"
-
-
-def waited(rank: int) -> str:
-    """Until 12:00, since 11:50."""
-    return (
-        f"[rank{rank}]:[E1130 12:00:00.715298746 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective "
-        "operation timeout: WorkNCCL(SeqNum=5000, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for "
-        "600017 milliseconds before timing out.\n"
-    )
-
-
-def ended(*codes: int) -> str:
-    """By one agent: its closing signals, and its table of all ranks."""
-    closing = "".join(
-        f"W1130 12:00:04.000000 500 torch/distributed/elastic/multiprocessing/api.py:900] Sending process {10 + rank} "
-        "closing signal SIGTERM\n"
-        for rank, code in enumerate(codes)
-        if code == -15
-    )
-    rows = "".join(
-        f"[{rank}]:\n  time      : 2026-11-30_12:00:05\n  host      : n1\n  rank      : {rank} (local_rank: {rank})\n"
-        f"  exitcode  : {code} (pid: {10 + rank})\n  error_file: <N/A>\n  traceback : none\n"
-        for rank, code in enumerate(codes)
-    )
-    return f"{closing}torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \nFailures:\n{rows}"
-
 
 TERMED = ended(-15, -15, -15, -15)
 WAITS = waited(1) + waited(2) + waited(3)
@@ -85,12 +58,6 @@ LOGS: dict[str, tuple[str, str, list[int]]] = {
     "a GPU hidden on purpose": (NO_GPU + waited(0) + WAITS, "collective-hang-unattributed", []),
     "one bad number hours before": (NAN + waited(0) + WAITS, "collective-hang-unattributed", []),
 }
-
-
-def verdict(folder: Path, text: str) -> dict[str, Any]:
-    (folder / "job.log").write_text(f"world_size=4\n{text}")
-    found: dict[str, Any] = report_of_logs(str(folder))["verdict"]
-    return found
 
 
 @pytest.mark.parametrize("name", LOGS)
