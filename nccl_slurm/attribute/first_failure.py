@@ -167,7 +167,8 @@ def _excludes_others(scene: Scene, first: Death, everyone: Sequence[Death]) -> b
     if was_alive(scene, first.rank) and not scene.reacted:
         return False
     if first.intrinsic and not first.weak:
-        return True
+        killed = first.failure_class == "process-signal"
+        return not (killed and endings.may_be_caused_by_end(scene, first.facts))
     if scene.ending.was and not noticed(scene, first.rank):
         return False
     if first.weak:
@@ -317,7 +318,7 @@ def _own_causes(scene: Scene, rank: int) -> list[Fact]:
     own = (fact for fact in scene.causes.get(rank, ()) if fact.producer not in reading.MACHINE_PRODUCERS)
     words = (*own, *(fact for fact in scene.kernel_words(rank) if fact.role == "cause"))
     said = [f for f in words if f.hint in CLASSES_OF_A_RANK]
-    said = [f for f in said if not reading.tells_only_an_exit(f)]
+    said = [f for f in said if not (reading.tells_only_an_exit(f) or reading.was_sent_from_outside(f))]
     said = [f for f in said if not _is_reaction(scene, rank, f) and not endings.after_end(scene, f)]
     said = [f for f in said if not is_aftermath(scene, f) and not outlived(scene, rank, f)]
     first = min((_attempt(f)[1] for f in said), default=0)

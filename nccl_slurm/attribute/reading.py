@@ -33,6 +33,7 @@ __all__ = [
     "tells_only_an_exit",
     "told_idle",
     "waited_since",
+    "was_sent_from_outside",
     "words",
     "wraps_anything",
 ]
@@ -94,8 +95,10 @@ EXITED_WITH_THREADS = frozenset({"framework.exited-with-threads"})
 STEP_ENDING = frozenset({"slurm.ending", "slurm.task-exit", "slurm.task-oom", "slurm.cancelled"})
 #: The printing node's own adapter failed: no peer can bring that about.
 OWN_ADAPTER = frozenset({"nccl.ib-fatal"})
-#: The line itself names the rank and a failure of its own data.
-INTRINSIC = frozenset({"framework.nan", "framework.mpi-exit"})
+#: mpirun's word on a process that a signal ended.
+MPI_EXIT = "framework.mpi-exit"
+#: The line itself names the rank and a failure of its own.
+INTRINSIC = frozenset({"framework.nan", MPI_EXIT})
 #: Work that was told behind a failure, and how many such lines with rising counts show that it went on.
 STEP, STEPS_MIN = "framework.step", 3
 #: Lines of torch's watchdog, which only NCCL's process groups have.
@@ -138,6 +141,8 @@ SIGNAL_WORDS = {
     "Illegal instruction": 4,
     "Floating point exception": 8,
 }
+#: Words and numbers of signals that others send.
+_SENT = frozenset({"Hangup", "Interrupt", "Terminated", "1", "2", "15"})
 _SIGNAL_NAMES = {"SIGKILL": 9, "SIGSEGV": 11, "SIGBUS": 7, "SIGILL": 4, "SIGFPE": 8}
 
 
@@ -176,6 +181,12 @@ def signalled(fact: Fact) -> int | None:
     return -told if told else None
 
 
+def was_sent_from_outside(fact: Fact) -> bool:
+    """The line tells of a process that SIGHUP, SIGINT or SIGTERM ended: nobody earns these by itself."""
+    word = str(fact.data.get("signal", "")).strip(" .")
+    return word in _SENT or number(fact.data, "exitcode") in (-1, -2, -15)
+
+
 def next_step(fact: Fact) -> str | None:
     """The action for this form of line, where it is not that of its class."""
     return _NEXT_STEP.get(kind_of(fact))
@@ -191,7 +202,7 @@ def is_absurd(fact: Fact) -> bool:
 def is_last_word(fact: Fact) -> bool:
     """In the form in which a process dies of an error, or NCCL, torch's watchdog or the C++ runtime tell what ended it:
     more than words of a fault, which programs print of one that they handled too, and in reports of health."""
-    if fact.kind == ERROR_FILE or fact.producer == "nccl" or "exception" in fact.data:
+    if fact.kind in (ERROR_FILE, MPI_EXIT) or fact.producer == "nccl" or "exception" in fact.data:
         return True
     return _LAST_WORD.search(fact.text) is not None
 

@@ -85,7 +85,7 @@ def _is_nameless(scene: Scene, fact: Fact) -> bool:
     if fact.producer in reading.MACHINE_PRODUCERS:
         return scene.is_app_fault(fact)
     own = fact.role == "cause" and fact.rank is None and fact.hint in CLASSES_OF_A_RANK
-    return own and not is_aftermath(scene, fact)
+    return own and not reading.was_sent_from_outside(fact) and not is_aftermath(scene, fact)
 
 
 def _is_own_exit(scene: Scene, fact: Fact) -> bool:
