@@ -65,10 +65,11 @@ def _exit_lines(scene: Scene, rank: int) -> list[Fact]:
 
 
 def _went_on(scene: Scene, rank: int, error: Fact) -> bool:
-    """By steps that it told after the error, or anybody without a label in the same file: a step needs all ranks."""
+    """By steps that it told after the error, or anybody without a label in the same file: a step needs all ranks. Where
+    somebody reacted, these may be small ones between two collectives."""
     done: dict[tuple[str | None, object], set[object]] = defaultdict(set)
     for step in scene.sorts.of_kind(reading.STEP):
-        whose = step.rank == rank or (step.rank is None and step.file == error.file)
+        whose = step.rank == rank or (step.rank is None and step.file == error.file and not scene.reacted)
         if whose and _is_behind(scene, step, error) and step.data.get("attempt") == error.data.get("attempt"):
             done[step.file, step.data.get("word")].add(step.data.get("count"))
     return any(len(counts) >= reading.STEPS_MIN for counts in done.values())

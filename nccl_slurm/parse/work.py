@@ -7,7 +7,8 @@ a progress bar is printed once more when its process ends, and so are summaries 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Sequence
+from collections import deque
+from typing import Iterable, NamedTuple, Sequence
 
 from nccl_slurm.parse.prefix import strip
 from nccl_slurm.parse.scan import LINE_LIMIT, Piece, text_of
@@ -17,8 +18,8 @@ __all__ = ["KIND", "RISES", "Step", "steps_after"]
 KIND = "framework.step"
 #: Lines with rising counts that show work.
 RISES = 3
-#: Ranks of one file whose steps are kept.
-_RANKS = 4096
+#: Of one file: taking labels off costs ten microseconds a line, and a large job has a file a rank.
+_LINES = 256
 _MAY = re.compile(rb"(?i)step|iter|epoch|batch|update|\d/\d")
 _COUNTED = re.compile(
     r"(?i)(?P<word>step|iter|iteration|epoch|batch|updates?)s?\b[\"' :=#\[(]{0,16}(?P<count>\d{1,12}(?:\.\d{1,9})?)"
@@ -52,26 +53,30 @@ class _Run(NamedTuple):
 def steps_after(tail: Piece, start: int) -> list[Step]:
     """Of each rank that a label tells (of lines without one too) the last `RISES` lines with rising counts of one word,
     behind the offset ``start`` of a file and inside its ``tail``; of a rank with fewer none."""
-    raw = tail.raw[max(0, start - tail.offset) :]
-    if not _MAY.search(raw):
-        return []
     runs: dict[tuple[int | None, str], _Run] = {}
     done: dict[int | None, Sequence[Step]] = {}
+    for at, newlines, line in _lines(tail, start):
+        text = text_of(line[:LINE_LIMIT]).rstrip("\r\n")
+        prefix = strip(text)
+        for word, count in _counts(prefix.text):
+            run = runs.get((prefix.rank, word), _Run(())).on(Step(at, newlines, text, word, count))
+            runs[prefix.rank, word] = run
+            if len(run.steps) == RISES:
+                done[prefix.rank] = run.steps
+    return sorted(step for steps in done.values() for step in steps)
+
+
+def _lines(tail: Piece, start: int) -> Iterable[tuple[int, int, bytes]]:
+    """(offset, newlines before it, line) of the last ones that may count something."""
+    raw = tail.raw[max(0, start - tail.offset) :]
+    found: deque[tuple[int, int, bytes]] = deque(maxlen=_LINES)
     at, newlines = max(start, tail.offset), 0
-    for line in raw.splitlines(keepends=True):
+    for line in raw.splitlines(keepends=True) if _MAY.search(raw) else ():
         if _MAY.search(line):
-            prefix = strip(text_of(line[:LINE_LIMIT]))
-            for word, count in _counts(prefix.text):
-                key = (prefix.rank, word)
-                if key in runs or len(runs) < _RANKS:
-                    run = runs[key] = runs.get(key, _Run(())).on(
-                        Step(at, newlines, text_of(line[:LINE_LIMIT]).rstrip("\r\n"), word, count)
-                    )
-                    if len(run.steps) == RISES:
-                        done[prefix.rank] = run.steps
+            found.append((at, newlines, line))
         at += len(line)
         newlines += line.endswith(b"\n")
-    return sorted(step for steps in done.values() for step in steps)
+    return found
 
 
 def _counts(text: str) -> list[tuple[str, float]]:

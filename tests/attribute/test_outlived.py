@@ -37,6 +37,7 @@ WAITS = waited(1) + waited(2) + waited(3)
 LOGS: dict[str, tuple[str, str, list[int]]] = {
     "steps, then the time limit": (HANDLED + STEPS + LIMIT, "preempt-cancel", []),
     "steps of nobody in particular": (HANDLED + OF_ALL + LIMIT, "preempt-cancel", []),
+    "small steps of nobody until the others wait": (HANDLED + OF_ALL + WAITS, "rank-exception", [0]),
     "a progress bar goes on": (HANDLED + BARS + LIMIT, "preempt-cancel", []),
     "a stamp hours before the time limit": (STAMPED + LIMIT, "preempt-cancel", []),
     "nobody reacted until all were ended": (HANDLED + TERMED, "rank-exception", []),
