@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from nccl_slurm.attribute import endings, progress, reading
 from nccl_slurm.attribute.clocks import Moment
 from nccl_slurm.attribute.finding import Finding, cite, rank_list
+from nccl_slurm.attribute.outlived import ended_by_itself, noticed, outlived, was_alive
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Fact
 
@@ -164,10 +165,15 @@ def _excludes_others(scene: Scene, first: Death, everyone: Sequence[Death]) -> b
     later = {death.rank for death in everyone if not death.weak}
     others = scene.expected - {first.rank}
     explained = all(rank in later or _is_explained(scene, rank) for rank in others)
+    if was_alive(scene, first.rank) and not scene.reacted:
+        return False
+    if first.intrinsic and not first.weak:
+        killed = first.failure_class == "process-signal"
+        return not (killed and endings.may_be_caused_by_end(scene, first.facts))
+    if scene.ending.was and not noticed(scene, first.rank):
+        return False
     if first.weak:
         explained = explained and (_someone_said_why(scene) or _left_on_purpose(scene, first))
-    elif first.intrinsic:
-        return True
     elif not explained:
         explained = _but_for_few(scene, first, [rank for rank in others if rank not in later])
     proven = explained and bool(others) and not _may_be_a_reaction(scene, first)
@@ -179,6 +185,8 @@ def _may_be_a_reaction(scene: Scene, first: Death) -> bool:
 
     ``raise … from None`` hides them. A type that wraps anything tells no more where no other rank says that it lost
     this one: an agent may have ended them all before they told that they waited too, or that they failed alike.
+    What says that something did not come in time, or names another rank, does so too, unless every other rank tells in
+    its own words that it waited or lost somebody: then this one alone did not wait with them.
     SIGABRT says that somebody gave up, the C++ runtime too in a process that leaves while its threads run, and gloo of
     data that does not fit: the words of that come before it, so that they must be there to be read.
     """
@@ -189,7 +197,17 @@ def _may_be_a_reaction(scene: Scene, first: Death) -> bool:
         heard = bool(lost) and scene.would_be_heard(first.rank, scene.own_files(lost))
         return scene.exits.get(first.rank) == -6 and not heard
     words = [fact for fact in first.facts if not reading.tells_only_an_exit(fact)] or _nameless_words(scene)
+    if any(map(_may_have_waited, words)) and not all(_told_a_reaction(scene, rank) for rank in others):
+        return True
     return any(reading.hides_context(fact) or (alone and _may_be_of_all(fact)) for fact in words)
+
+
+def _told_a_reaction(scene: Scene, rank: int) -> bool:
+    return any(not reading.tells_only_an_exit(fact) for fact in scene.consequences.get(rank, ()))
+
+
+def _may_have_waited(fact: Fact) -> bool:
+    return fact.hint == "rank-exception" and reading.speaks_of_a_peer(fact)
 
 
 def _may_be_of_all(fact: Fact) -> bool:
@@ -276,7 +294,7 @@ def _death(scene: Scene, rank: int) -> Death | None:
     causes = _own_causes(scene, rank)
     code = scene.exits.get(rank)
     if causes:
-        return _by_word(rank, causes)
+        return None if _ended_nothing(scene, rank) else _by_word(scene, rank, causes)
     if code is None or code == 0 or rank in scene.ended_by_agent:
         return None
     if code < 0:
@@ -284,17 +302,27 @@ def _death(scene: Scene, rank: int) -> Death | None:
     return None if scene.spoke(rank) else _by_exit(scene, rank, code)
 
 
+def _ended_nothing(scene: Scene, rank: int) -> bool:
+    """What it told was handled: it ended well and nobody missed it, or lived until the run was ended from outside and
+    nobody had reacted to anything until then."""
+    if scene.exits.get(rank) == 0:
+        return not scene.reacted
+    return scene.ending.was and was_alive(scene, rank) and not noticed(scene, rank)
+
+
 def _own_causes(scene: Scene, rank: int) -> list[Fact]:
-    """Causes of the earliest attempt that came before this rank began to wait and before the run was ended.
+    """Causes of the earliest attempt that came before this rank began to wait and before the run was ended, and that it
+    did not outlive.
 
     A line of the kernel that a rank prints is none of them: the node's own kernel log tells of machines.
     """
     own = (fact for fact in scene.causes.get(rank, ()) if fact.producer not in reading.MACHINE_PRODUCERS)
     words = (*own, *(fact for fact in scene.kernel_words(rank) if fact.role == "cause"))
     said = [f for f in words if f.hint in CLASSES_OF_A_RANK]
-    said = [f for f in said if not reading.tells_only_an_exit(f)]
+    said = [f for f in said if not (reading.tells_only_an_exit(f) or reading.was_sent_from_outside(f))]
     said = [f for f in said if not _is_reaction(scene, rank, f) and not endings.after_end(scene, f)]
-    said = [f for f in said if not is_aftermath(scene, f) and reading.kind_of(f) not in reading.OF_TWO]
+    said = [f for f in said if not is_aftermath(scene, f) and not outlived(scene, rank, f)]
+    said = [f for f in said if reading.kind_of(f) not in reading.OF_TWO]
     first = min((_attempt(f)[1] for f in said), default=0)
     return [f for f in said if _attempt(f)[1] == first]
 
@@ -353,7 +381,7 @@ def _attempt(fact: Fact) -> tuple[str, int]:
     return fact.file or "", reading.number(fact.data, "attempt") or 0
 
 
-def _by_word(rank: int, causes: Sequence[Fact]) -> Death:
+def _by_word(scene: Scene, rank: int, causes: Sequence[Fact]) -> Death:
     """The most telling class: a device error says more than the exception in which it was reported."""
     best = next((fact for fact in causes if fact.hint != "rank-exception"), causes[0])
     times = [fact for fact in causes if fact.time is not None]
@@ -365,9 +393,13 @@ def _by_word(rank: int, causes: Sequence[Fact]) -> Death:
         facts=[best, *(fact for fact in causes if fact is not best)],
         time=timed.time if timed else None,
         uncertainty_s=(timed.uncertainty_s or 0.0) if timed else 0.0,
-        intrinsic=(best.hint in _INTRINSIC and not reading.is_absurd(best)) or best.kind in reading.INTRINSIC,
+        intrinsic=_is_intrinsic(best) and (reading.is_last_word(best) or ended_by_itself(scene, rank)),
         action=_step_after(best),
     )
+
+
+def _is_intrinsic(fact: Fact) -> bool:
+    return (fact.hint in _INTRINSIC and not reading.is_absurd(fact)) or fact.kind in reading.INTRINSIC
 
 
 def _step_after(fact: Fact) -> str | None:

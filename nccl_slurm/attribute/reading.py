@@ -14,6 +14,7 @@ __all__ = [
     "is_agent_kill",
     "is_end_of_run",
     "is_failed_transfer",
+    "is_last_word",
     "is_of_nccl",
     "is_p2p",
     "is_peer_lost",
@@ -27,10 +28,12 @@ __all__ = [
     "number",
     "numbers",
     "signalled",
+    "speaks_of_a_peer",
     "task_numbers",
     "tells_only_an_exit",
     "told_idle",
     "waited_since",
+    "was_sent_from_outside",
     "words",
     "wraps_anything",
 ]
@@ -41,6 +44,16 @@ ABSURD_GIB = 4096.0
 _RANK_OF = re.compile(r"\brank=(\d{1,7})\b")
 _TRIED = re.compile(r"Tried to allocate (?:more than 1EB|(\d{1,15}(?:\.\d{1,3})?) GiB)")
 _TASK_LABEL, _RANK_LABEL = re.compile(r"(\d{1,7}): "), re.compile(r"\[rank(\d{1,8})\]: ?")
+#: An exception behind nothing but labels and stamps; C++'s; torch's watchdog's; NCCL's.
+_LAST_WORD = re.compile(
+    r"\A(?:\[[^\]]{1,60}\]|<\w{1,12}>|\([^)]{1,80}\)|[\d:T,.Z+-]|[a-z][\w-]{0,62}: |\s){0,60}"
+    r"(?:[A-Za-z_]\w{0,80}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception): "
+    r"|what\(\): |terminated with exception: |NCCL WARN "
+)
+#: Types that say that something did not come in time: Python's, queue's, filelock's, zmq's, torch's of checkpoints.
+_OF_A_WAIT = re.compile(r"Time(?:d)?[Oo]ut|\A(?:Empty|Again|CheckpointException)\Z|Deadline")
+_WAITED = re.compile(r"(?i)tim(?:ed|e)[ -]out|wait(?:ed|ing) |heart-?beat|deadline exceeded|not respond|no response")
+_OTHER_RANK = re.compile(r"(?i)\b(?:ranks?|workers?|peers?)\b[^\d\n.,;]{0,16}(\d{1,7})\b")
 #: A traceback's last line.
 EXCEPTION = "python.exception"
 #: A rank says that it itself waited in a collective until its timeout.
@@ -82,8 +95,12 @@ EXITED_WITH_THREADS = frozenset({"framework.exited-with-threads"})
 STEP_ENDING = frozenset({"slurm.ending", "slurm.task-exit", "slurm.task-oom", "slurm.cancelled"})
 #: The printing node's own adapter failed: no peer can bring that about.
 OWN_ADAPTER = frozenset({"nccl.ib-fatal"})
-#: The line itself names the rank and a failure of its own data.
-INTRINSIC = frozenset({"framework.nan", "framework.mpi-exit"})
+#: mpirun's word on a process that a signal ended.
+MPI_EXIT = "framework.mpi-exit"
+#: The line itself names the rank and a failure of its own.
+INTRINSIC = frozenset({"framework.nan", MPI_EXIT})
+#: Work that was told behind a failure, and how many such lines with rising counts show that it went on.
+STEP, STEPS_MIN = "framework.step", 3
 #: Lines of torch's watchdog, which only NCCL's process groups have.
 WATCHDOG = frozenset(
     {"torch.watchdog-timeout", "torch.pg-status", "torch.async-error", "torch.watchdog-terminated", "torch.taking-down"}
@@ -134,6 +151,8 @@ SIGNAL_WORDS = {
     "Illegal instruction": 4,
     "Floating point exception": 8,
 }
+#: Words and numbers of signals that others send.
+_SENT = frozenset({"Hangup", "Interrupt", "Terminated", "1", "2", "15"})
 _SIGNAL_NAMES = {"SIGKILL": 9, "SIGSEGV": 11, "SIGBUS": 7, "SIGILL": 4, "SIGFPE": 8}
 
 
@@ -172,6 +191,12 @@ def signalled(fact: Fact) -> int | None:
     return -told if told else None
 
 
+def was_sent_from_outside(fact: Fact) -> bool:
+    """The line tells of a process that SIGHUP, SIGINT or SIGTERM ended: nobody earns these by itself."""
+    word = str(fact.data.get("signal", "")).strip(" .")
+    return word in _SENT or number(fact.data, "exitcode") in (-1, -2, -15)
+
+
 def next_step(fact: Fact) -> str | None:
     """The action for this form of line, where it is not that of its class."""
     return _NEXT_STEP.get(kind_of(fact))
@@ -182,6 +207,14 @@ def is_absurd(fact: Fact) -> bool:
     that ranks exchange are garbage once a communicator was aborted."""
     tried = _TRIED.search(fact.text) if fact.hint == "cuda-oom" else None
     return tried is not None and (tried[1] is None or float(tried[1]) >= ABSURD_GIB)
+
+
+def is_last_word(fact: Fact) -> bool:
+    """In the form in which a process dies of an error, or NCCL, torch's watchdog or the C++ runtime tell what ended it:
+    more than words of a fault, which programs print of one that they handled too, and in reports of health."""
+    if fact.kind in (ERROR_FILE, MPI_EXIT) or fact.producer == "nccl" or "exception" in fact.data:
+        return True
+    return _LAST_WORD.search(fact.text) is not None
 
 
 def is_p2p(fact: Fact) -> bool:
@@ -203,6 +236,14 @@ def wraps_anything(fact: Fact) -> bool:
 def meets_all(fact: Fact) -> bool:
     """An exception that every rank meets that runs the same program: what can't be imported or compiled."""
     return fact.data.get("type") in ("ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError")
+
+
+def speaks_of_a_peer(fact: Fact) -> bool:
+    """An exception of a wait that ended, or one that names another rank: whoever raised it may have waited."""
+    name = str(fact.data.get("type") or fact.data.get("exception") or "").rpartition(".")[2]
+    if _OF_A_WAIT.search(name) or _WAITED.search(fact.text):
+        return True
+    return any(int(rank) != fact.rank for rank in _OTHER_RANK.findall(fact.text))
 
 
 def is_told(fact: Fact) -> bool:

@@ -15,6 +15,7 @@ from nccl_slurm.attribute.clocks import Clocks, Moment
 from nccl_slurm.attribute.ending import STAMP_S, Ending, ending_of
 from nccl_slurm.attribute.sorts import Sorts
 from nccl_slurm.attribute.tasks import Tasks, world_told
+from nccl_slurm.info import runs
 from nccl_slurm.model import Culprit, Evidence, Fact, Rank
 
 __all__ = ["Scene"]
@@ -339,7 +340,10 @@ class Scene:
 
     @cached_property
     def ending(self) -> Ending:
-        return ending_of(self.job, self.sorts.where(reading.is_end_of_run))
+        """Not by a word below which another run goes on in the same file: that is not how these logs end."""
+        ends = self.sorts.where(reading.is_end_of_run)
+        resumed = runs.resumed(self.facts) if ends and self.evidence.mixed else {}
+        return ending_of(self.job, [fact for fact in ends if fact.file not in resumed])
 
     def ended_before(self, fact: Fact) -> bool | None:
         """Whether the run was ended from outside before that: by their lines in one file, else by time; None where

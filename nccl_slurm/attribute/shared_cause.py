@@ -86,7 +86,7 @@ def _is_nameless(scene: Scene, fact: Fact) -> bool:
         return scene.is_app_fault(fact)
     nameless = fact.rank is None or reading.kind_of(fact) in reading.OF_TWO
     own = fact.role == "cause" and nameless and fact.hint in CLASSES_OF_A_RANK
-    return own and not is_aftermath(scene, fact)
+    return own and not reading.was_sent_from_outside(fact) and not is_aftermath(scene, fact)
 
 
 def _is_own_exit(scene: Scene, fact: Fact) -> bool:

@@ -11,7 +11,7 @@ import os
 import pwd
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import nccl_slurm
 from nccl_slurm.capture.command import run
 from nccl_slurm.capture.facts import clean_facts, clean_gaps, clean_ranks
+from nccl_slurm.info.runs import ENDS
 from nccl_slurm.model import Fact, Gap, Parsed, Rank
 
 __all__ = ["OutputReader", "Wanted", "of_this_run", "parsed_from_json"]
@@ -189,15 +190,28 @@ def _count(value: Any) -> int | None:
 
 
 def of_this_run(answer: Any, since: float) -> Any:
-    """Without files that nobody wrote to since then, and without lines stamped before: log folders are used again, and
-    files are appended to, so they hold the words of earlier runs and other jobs."""
+    """Without files that nobody wrote to since then, and without lines stamped before or above Slurm's word that a run
+    was ended before: log folders are used again, and files are appended to, so they hold the words of earlier runs and
+    other jobs."""
     old = {one["path"] for one in answer.get("files", ()) if one["mtime"] < since}
-    facts = [fact for fact in answer["facts"] if fact["file"] not in old and not _stamped_before(fact, since)]
+    ended = _ends_before(answer["facts"], since)
+    facts = [fact for fact in answer["facts"] if fact["file"] not in old and not _is_older(fact, since, ended)]
     ranks = [rank for rank in answer["ranks"] if not rank["files"] or not old.issuperset(rank["files"])]
     gaps = [{"source": path[:200], "why": "older than this run; not read for it"} for path in sorted(old)[:20]]
     if len(facts) < len(answer["facts"]):
         gaps.append({"source": "job output", "why": "lines from before this run are left out"})
     return {**answer, "facts": facts, "ranks": ranks, "gaps": [*answer["gaps"], *gaps]}
+
+
+def _ends_before(facts: Sequence[Any], since: float) -> dict[str | None, int]:
+    """File → the last line by which Slurm told the end of an earlier run."""
+    ends = [fact for fact in facts if fact["kind"] in ENDS and fact["line"] and _stamped_before(fact, since)]
+    return {fact["file"]: fact["line"] for fact in sorted(ends, key=lambda fact: fact["line"])}
+
+
+def _is_older(fact: Any, since: float, ended: Mapping[str | None, int]) -> bool:
+    above = fact["line"] is not None and fact["line"] <= ended.get(fact["file"], 0)
+    return above or _stamped_before(fact, since)
 
 
 def _stamped_before(fact: Any, since: float) -> bool:

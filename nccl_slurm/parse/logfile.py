@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any, Callable, Iterable, NamedTuple, Union
 
 from nccl_slurm.model import Fact
-from nccl_slurm.parse import elastic, stamp
+from nccl_slurm.parse import elastic, stamp, work
 from nccl_slurm.parse.edges import Few
 from nccl_slurm.parse.finding import Finding, find, host_name
 from nccl_slurm.parse.kernel import TEXT_LIMIT, Pending
@@ -20,6 +20,8 @@ from nccl_slurm.parse.traceback import Tracebacks
 __all__ = ["Log", "Seen", "Track", "read_log"]
 
 _HEAD_LINES = 100
+#: slurmstepd's word that the run was ended from outside.
+_ENDED = "slurm.cancelled"
 _LINE_SHOWN = 400
 #: Of a large file: who has printed nothing in so many lines at its end does not write to it.
 _FEW = 40
@@ -102,6 +104,7 @@ class _Reader:
         self._table, self._tracebacks, self._pending = elastic.Table(), Tracebacks(), Pending()
         self._quoted: dict[str, int] = {}
         self._known = 0
+        self._failed: Candidate | None = None  # the first line that tells a failure, or that the run was ended
 
     def line(self, candidate: Candidate) -> None:
         prefix = strip(candidate.text)
@@ -144,12 +147,24 @@ class _Reader:
         self.log.bytes, self.log.problem = scan.bytes, scan.problem
         self.log.thinned = {self._rows.rows[row].id: count for row, count in scan.thinned.items()}
         self.log.unknown = max(0, scan.lines - self._known - sum(scan.thinned.values()))
+        self._work(scan.tail)
         if isinstance(scan, Sift):
             self._first_few(scan.head)
             self._last_few(scan.tail)
         else:
             self._first_lines(lines_of(scan.head, _HEAD_LINES))
             self._last_lines(last_lines_of(scan.tail))
+
+    def _work(self, tail: Piece) -> None:
+        """Steps behind the first failure, near the end of the file."""
+        if self._failed is None or self.log.kernel:
+            return
+        inside = self._failed.offset >= tail.offset
+        for step in work.steps_after(tail, self._failed.offset):
+            data = {"word": step.word, "count": step.done}
+            number = self._failed.number + step.newlines if inside else 0  # not counted
+            finding = Finding(work.KIND, "framework", "context", None, data)
+            self._emit(finding, strip(step.text), Candidate(number, step.offset, step.text, ()))
 
     def _first_lines(self, lines: Iterable[str]) -> None:
         for text in lines:
@@ -252,6 +267,8 @@ class _Reader:
 
     def _emit(self, finding: Finding, prefix: Prefix, candidate: Candidate) -> None:
         data = finding.data
+        if self._failed is None and (finding.role == "cause" or finding.kind == _ENDED):
+            self._failed = candidate
         shown = candidate.text if prefix.inner is None else prefix.inner
         at = self._time(prefix, shown)
         if at is not None:
@@ -267,7 +284,7 @@ class _Reader:
             trust=self.log.source.trust,
             hint=finding.hint,
             file=self.log.source.name,
-            line=candidate.number,
+            line=candidate.number or None,
             offset=candidate.offset,
             rank=rank,
             host=finding.host or host,

@@ -480,7 +480,7 @@ def test_labels_of_task_and_rank_are_in_the_evidence_and_not_in_the_summary(
     assert verdict.culprits[0].why == why and verdict.summary == f"Rank 3 failed first: {why}."
 
 
-_TRIED = "CUDA out of memory. Tried to allocate "
+_TRIED = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate "
 
 
 @pytest.mark.parametrize(

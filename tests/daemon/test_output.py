@@ -31,6 +31,16 @@ def test_words_of_earlier_runs_are_left_out() -> None:
     assert [gap.source for gap in read.gaps] == ["old.log", "job output"]
 
 
+def test_what_stands_above_the_end_of_an_earlier_run_is_left_out() -> None:
+    """A requeued job appends; its exceptions have no stamp."""
+    end = {"kind": "slurm.cancelled", "time": 900.0, "uncertainty_s": 0.0}
+    lines = [fact("a.out"), {**fact("a.out"), **end}, fact("a.out"), {**fact("a.out"), **end, "time": 1100.0}]
+    facts = [{**one, "line": number} for number, one in enumerate(lines, 1)]
+    answer = {"facts": [*facts, fact("b.out")], "ranks": [], "files": [], "gaps": [], "world_size": None}
+    read = parsed_from_json(of_this_run(answer, 1000.0))
+    assert [(one.file, one.line) for one in read.facts] == [("a.out", 3), ("a.out", 4), ("b.out", None)]
+
+
 def test_what_can_not_be_read_is_a_gap() -> None:
     assert [gap.source for gap in OutputReader("", 5.0).read([], 0, 0.0).gaps] == ["job output"]
     unknown = OutputReader("", 5.0).read(["/x"], 4_000_000_000, 0.0)

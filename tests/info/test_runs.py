@@ -56,3 +56,31 @@ def test_logs_of_several_jobs_prove_nobody(tmp_path: Path, other: str | None) ->
     assert (named, verdict["confidence"]) == ((([], [2]), "likely") if other else (([2], []), "proven"))
     told = [gap["why"] for gap in report["gaps"] if gap["source"] == "runs"]
     assert [why.partition(";")[0] for why in told] == (["logs of several: 42, 43"] if other else [])
+
+
+ENDED = "slurmstepd: error: *** STEP 42.0 ON n1 CANCELLED AT 2026-11-29T10:00:00 DUE TO PREEMPTION ***\n"
+AGENT = "torch/distributed/elastic/multiprocessing/api.py:900] Sending process 812 closing signal SIGTERM\n"
+STARTED = "n1:812:812 [0] NCCL INFO ncclCommInitRank comm 0x55 rank 0 nranks 4 cudaDev 0 busId 1a000 - Init START\n"
+STEPS = "".join(f"step {step} loss 2.0\n" for step in range(20))
+
+
+@pytest.mark.parametrize(
+    ("below", "several"),
+    [
+        (f"W1130 12:00:04.000000 500 {AGENT}", True),  # a day later
+        (f"W1129 10:00:04.000000 500 {AGENT}", False),  # it is being ended
+        (STARTED, True),
+        (STEPS, True),
+        ("[rank0]: KeyboardInterrupt\n", False),
+    ],
+)
+def test_a_requeued_job_that_appends_proves_nobody(tmp_path: Path, below: str, several: bool) -> None:
+    (tmp_path / "slurm-42.out").write_text("world_size=4\n" + ENDED + below + RAISED)
+    report = report_of_logs(str(tmp_path))
+    verdict = report["verdict"]
+    named = [one["rank"] for one in verdict["culprits"]], [one["rank"] for one in verdict["suspects"]]
+    assert verdict["class"] == ("rank-exception" if several else "preempt-cancel")
+    assert named == ([], [2] if several else [])
+    told = [gap["why"] for gap in report["gaps"] if gap["source"] == "runs"]
+    names = "slurm-42.out to line 2, slurm-42.out below it"
+    assert [why.partition(";")[0] for why in told] == ([f"logs of several: {names}"] if several else [])

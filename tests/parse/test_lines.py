@@ -288,6 +288,10 @@ REST: list[tuple[str, Expected]] = [
         "mpirun noticed that process rank 3 with PID 812 on node n2 exited on signal 9 (Killed).",
         ("framework.mpi-exit", "cause", 3, {"signal": 9, "node": "n2"}),
     ),
+    (
+        "mpirun noticed that process rank 3 with PID 812 on node n2 exited on signal 15 (Terminated).",
+        ("framework.mpi-ended", "consequence", 3, {"signal": 15, "node": "n2"}),
+    ),
     ("missing ranks: {1, 3}", ("flight-recorder.missing-ranks", "cause", None, {"missing": [1, 3]})),
     (
         "Rank 12 has not launched any operations -- GPU 4 managed by process 323 on node 10.0.0.1",
