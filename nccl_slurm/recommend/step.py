@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.history.machine import Machine, MachineEvent
-from nccl_slurm.recommend.fault import Fault, of_machine, same_gpu
+from nccl_slurm.recommend.fault import Fault, is_over, of_machine, same_gpu
 from nccl_slurm.recommend.judgement import WEIGHT, Judgement, classed, judge
 from nccl_slurm.recommend.policy import Policy
 from nccl_slurm.recommend.tried import Tried, tried
@@ -43,7 +43,8 @@ def next_step(faults: Sequence[Fault], machine: Machine | None, policy: Policy) 
     """
     known = [classed(one, policy) for one in of_machine(machine)]
     present = [classed(one, policy) for one in faults]
-    present += _standing(present, known, policy)
+    if machine is not None:
+        present += _standing(present, [one for one in known if not is_over(one, machine)], policy)
     steps = [
         _step(one, machine, policy) for one in judge(present, policy, known) if one.fault.failure_class != _PROGRAM
     ]

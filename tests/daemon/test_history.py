@@ -251,7 +251,9 @@ def years(lab: Lab) -> None:
     lab.slurm.set_node("n1", "IDLE")
     lab.clock.sleep(396 * DAY)
     lab.slurm.set_node("n2", "DOWN+DRAIN+REBOOT_ISSUED", "kernel update : reboot issued")
-    lab.clock.sleep(300)
+    lab.clock.sleep(240)
+    lab.slurm.reboot("n2")
+    lab.clock.sleep(60)
     lab.slurm.set_node("n2", "IDLE")
     lab.clock.sleep(now - lab.clock.now())
 
@@ -365,6 +367,33 @@ def test_several_boots_while_the_daemon_was_away(lab: Lab) -> None:
     lab.run(100)
     boots = list(lab.store.machine("n1").of_kind("boot"))
     assert [(event.name, event.time) for event in boots] == [("unasked", BORN + 700), ("unasked", BORN + 700 + 7200)]
+
+
+@pytest.mark.parametrize(
+    ("states", "by"),
+    [
+        ([("IDLE+DRAIN", "ticket 4711 open, no reboot issued")], "alice"),
+        ([("DOWN+REBOOT_ISSUED", "gpu lost : reboot issued")], "slurm"),  # resumed before it went down
+        (
+            [
+                ("DOWN+REBOOT_ISSUED", "gpu lost : reboot issued"),
+                ("DOWN", "gpu lost : reboot issued : reboot timed out"),
+            ],
+            "slurm",
+        ),
+    ],
+)
+def test_what_looks_like_a_reboot_and_was_none(lab: Lab, states: list[tuple[str, str]], by: str) -> None:
+    lab.run(100)
+    for state, reason in states:
+        lab.clock.sleep(600)
+        lab.slurm.set_node("n1", state, reason, by)
+    lab.clock.sleep(600)
+    lab.slurm.set_node("n1", "IDLE")
+    lab.clock.sleep(3600)
+    lab.restart()
+    lab.run(100)
+    assert events(lab, "n1", "boot") == []
 
 
 def test_without_slurmdbd_polls_are_all_there_is(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_gsp_on_several_nodes_is_the_driver(code: int, count: int, hours: int, r
 
 
 def test_nodes_that_do_not_come_back_after_a_reboot_are_not_the_hardware() -> None:
-    gone = state(NOW - 600, "DOWN", "kernel update : reboot issued : reboot timed out")
+    gone = state(NOW - 600, "DOWN+NOT_RESPONDING", "kernel update : reboot issued : reboot timed out")
     found = advised(case(*after_reboots(2, 79), gone, fleet=others(4, gone)))
     assert (found.action, found.rule) == ("investigate", "ladder.not-returning")
     assert advised(case(*after_reboots(2, 79), gone, fleet=others(1, gone))).action == "replace"
