@@ -196,7 +196,9 @@ def _write(loaded: Config, before: Any, after: Any, line: Any) -> None:
     with Store.open(loaded.store_url, password=loaded.store_password()) as store:
         if not store.save_recommendations([(after, line)], was=[before]):
             raise StoreBusy(f"recommendation {before.number} changed meanwhile; look at it again and decide then")
-        store.add_events_of_node(after.node, after.decided, [decide.event(after)])
+        machine = store.machine_row(after.identity)
+        if machine is not None:
+            store.add_machine_events(machine.number, [decide.event(after)])
 
 
 def _ask_one_by_one(loaded: Config) -> None:

@@ -117,10 +117,12 @@ def test_accept_prints_the_command_and_runs_nothing(site: Path, capsys: pytest.C
 
 def test_a_decision_is_a_part_of_the_machines_past(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Store.open(f"sqlite:///{site}/store.db") as store:
-        store.name_machines(["n1"], 1.0)
+        store.hand_over("n1", "i-1", "dmi-uuid", 1.0, replaced=False)
+        store.hand_over("n1", "i-2", "dmi-uuid", 2.0, replaced=True)
     assert run(capsys, "review", "n1", "--decline", "--note", "known")[0] == 0
     with Store.open(f"sqlite:///{site}/store.db", read_only=True) as store:
-        (event,) = store.machine("n1").of_kind("action")
+        assert list(store.machine("n1").of_kind("action")) == []
+        (event,) = store.machine_of("i-1").of_kind("action")  # type: ignore[union-attr]
     assert (event.name, event.data["action"], event.data["note"]) == ("declined", "reboot", "known")
 
 

@@ -179,6 +179,26 @@ def test_two_live_nodes_with_one_identity_fall_back_to_their_names(lab: Lab) -> 
     assert lab.store.machine("n2").identity == "n2"
 
 
+@pytest.mark.parametrize("first", ["n1", "n2"])
+def test_machines_that_change_their_names_keep_their_pasts(lab: Lab, first: str) -> None:
+    """i-1 goes from n1 to n2, i-9 comes to n1; whichever tells of itself first."""
+    lab.run(40)
+    arrives(lab, "n1", machine=machine("i-1"), xid_at=lab.clock.now())
+    for node in ("n1", "n2"):
+        lab.slurm.set_node(node, "DOWN", "re-racked")
+    lab.run(600)
+    booted = lab.clock.now()
+    for node in ("n1", "n2"):
+        lab.slurm.reboot(node)
+        lab.slurm.set_node(node, "IDLE")
+    lab.run(60)
+    now = {"n2": machine("i-1", boot_id="b2", boot_time=booted), "n1": machine("i-9", boot_id="b9", boot_time=booted)}
+    for node in (first, "n1", "n2"):
+        arrives(lab, node, machine=now[node])
+    assert {node: lab.store.machine(node).identity for node in now} == {"n1": "i-9", "n2": "i-1"}
+    assert events(lab, "n2", "fault") == [("fault", "kernel.xid")] and events(lab, "n1", "fault") == []
+
+
 def test_a_machine_that_moved_keeps_its_past(lab: Lab) -> None:
     lab.run(40)
     arrives(lab, "n1", machine=machine("i-1"), xid_at=lab.clock.now())

@@ -213,3 +213,52 @@ def test_a_reboot_that_nobody_accepted_is_not_asked_for_any_more(lab: Lab) -> No
     log = len(lab.store.audit_log())
     lab.run(300)
     assert len(lab.store.audit_log()) == log  # judged once, not each minute
+
+
+def comes(lab: Lab, node: str, identity: str, **boot: object) -> None:
+    """A machine runs a job well."""
+    job = lab.slurm.submit(node)
+    lab.run(12)
+    lab.slurm.end(job)
+    fields = lost_gpu(lab, 0.0, identity=identity, **boot)
+    lab.record(job, node, written=lab.clock.now(), machine=fields["machine"])
+    lab.run(70)
+
+
+@pytest.mark.parametrize(("accepted", "state"), [(False, "withdrawn"), (True, "done")])
+def test_nothing_is_asked_of_a_name_that_has_another_machine(lab: Lab, accepted: bool, state: str) -> None:
+    lab.run(40)
+    fails_on_n1(lab, boot_id="a", boot_time=lab.clock.now() - 86400)
+    (asked,) = lab.store.active_recommendations()
+    if accepted:
+        decided = decision.accept(asked, decision.Person("alice", 7001, None, "ctl"), "", lab.clock.now())
+        lab.store.save_recommendations([(decided, decision.line(decided, decision.person(), 1.0))], was=[asked])
+    lab.clock.sleep(3600)
+    comes(lab, "n1", "i-2", boot_id="x", boot_time=lab.clock.now() - 600)
+    assert lab.store.active_recommendations() == () and lab.store.recommendation(1).state == state  # type: ignore[union-attr]
+
+
+def test_what_is_asked_of_a_name_stays_when_its_machine_is_learned(lab: Lab) -> None:
+    lab.run(40)
+    job = end_badly(lab, "n1")
+    fields = lost_gpu(lab, lab.clock.now() - 1, identity="n1", identity_source="node-name")
+    lab.record(job, "n1", written=lab.clock.now(), **fields)
+    lab.run(5)
+    assert states(lab) == [("n1", "reboot", "open")]
+    comes(lab, "n1", "i-1", boot_time=lab.clock.now() - 86400)
+    assert states(lab) == [("i-1", "reboot", "open")]
+
+
+def test_machines_that_tell_one_identity_have_a_recommendation_each(lab: Lab) -> None:
+    lab.run(40)
+    up = {"identity_source": "dmi-uuid", "boot_time": lab.clock.now() - 86400}
+    for node in ("n1", "n2"):
+        comes(lab, node, "same", boot_id=node, **up)
+    for node in ("n1", "n2"):
+        job = end_badly(lab, node)
+        fields = lost_gpu(lab, lab.clock.now() - 1, identity="same", boot_id=node, **up)
+        fields["kernel_events"][0]["host"] = node  # type: ignore[index]
+        lab.record(job, node, written=lab.clock.now(), **fields)
+        lab.run(700)
+    found = [(row.identity, row.node, row.state) for row in lab.store.active_recommendations()]
+    assert found == [("same", "n1", "open"), ("n2", "n2", "open")]
