@@ -53,8 +53,8 @@ class Holder(NamedTuple):
 
 
 class Step(NamedTuple):
-    """``what``: same (nothing is learned) | identify (the machine of this name has this identity) | hand-over (at ``at``) | shared (two live
-    nodes claim it, so it tells nothing)."""
+    """``what``: same (nothing is learned) | identify (the machine of this name has this identity) | hand-over (at
+    ``at``) | shared (two live nodes claim it, so it tells nothing)."""
 
     what: str
     at: float = 0.0

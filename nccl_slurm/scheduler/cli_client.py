@@ -127,6 +127,15 @@ class CliClient:
             raise _error("scontrol ping", answer)
         return found
 
+    def database_hosts(self) -> tuple[str, ...]:
+        return text.read_database_hosts(self._ask("sacctmgr", "-n", "show", "configuration"))
+
+    def switches(self) -> dict[str, str]:
+        answer = self._call("scontrol", "show", "topology")
+        if answer.code != 0 and text.NO_TOPOLOGY not in answer.error:
+            raise _error("scontrol show topology", answer)
+        return text.read_switches(answer.out)
+
     def version(self) -> tuple[int, int]:
         if self._version is None:
             self._version = text.read_version(self._ask("scontrol", "--version"))

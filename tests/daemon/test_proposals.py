@@ -262,3 +262,14 @@ def test_machines_that_tell_one_identity_have_a_recommendation_each(lab: Lab) ->
         lab.run(700)
     found = [(row.identity, row.node, row.state) for row in lab.store.active_recommendations()]
     assert found == [("same", "n1", "open"), ("n2", "n2", "open")]
+
+
+def test_the_hosts_of_the_database_and_the_switches_are_asked_for(lab: Lab) -> None:
+    lab.slurm.database_list = ("n1",)
+    lab.slurm.switch_of = {"n2": "leaf1", "n3": "leaf1"}
+    lab.run(610)
+    for number in (1, 2, 3):
+        loses_a_gpu(lab, number)
+    lab.run(70)
+    rules = {node: rule for node, (_, rule) in active(lab).items()}
+    assert rules == {"n1": "ladder.controller", "n2": "ladder.site-event", "n3": "ladder.site-event"}

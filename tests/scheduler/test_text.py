@@ -248,3 +248,39 @@ def test_no_reader_raises_anything_but_slurm_errors(printed: str) -> None:
             reader()
         except SlurmError as error:
             assert "\n" not in str(error)
+
+
+#: Lines of 22.05's; ``localhost`` is that of the host that another line names.
+CONFIGURATION = """Configuration data as of 2026-11-30T14:53:12
+AccountingStorageBackupHost  = (null)
+AccountingStorageHost  = db1.example
+AccountingStoragePort  = 6819
+
+SLURMDBD configuration:
+DbdAddr                = 10.0.0.7
+DbdBackupHost          = db2
+DbdHost                = localhost
+StorageBackupHost      = (null)
+StorageHost            = 127.0.0.1
+"""
+
+
+def test_hosts_of_the_database() -> None:
+    assert text.read_database_hosts(CONFIGURATION) == ("db1.example", "10.0.0.7", "db2")
+    assert text.read_database_hosts("sacctmgr: error: whatever") == ()
+    assert text.read_config("ClusterName = x\n" + CONFIGURATION).database_hosts == ("db1.example",)
+
+
+def test_leaves_of_the_tree_of_switches() -> None:
+    printed = (
+        "SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2]\n"
+        "SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n3,n4\n"
+        "SwitchName=spine Level=1 LinkSpeed=1 Nodes=n[1-4] Switches=leaf[1-2]\n"
+    )
+    assert text.read_switches(printed) == {"n1": "leaf1", "n2": "leaf1", "n3": "leaf2", "n4": "leaf2"}
+    assert text.read_switches("BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2\n") == {}
+
+
+def test_the_names_of_a_node() -> None:
+    (found,) = text.read_nodes(node().replace("NodeHostName=n1", "NodeHostName=head1"))
+    assert (found.name, found.hostname, found.address) == ("n1", "head1", "127.0.0.1")
