@@ -14,7 +14,7 @@ from nccl_slurm.daemon.runs import key_of
 from nccl_slurm.history.rows import RecommendationRow, RunRow
 from nccl_slurm.history.store import Store
 from nccl_slurm.review.outcome import outcome
-from nccl_slurm.review.queue import Change, Source, by_daemon, due, renew
+from nccl_slurm.review.queue import Change, Source, by_daemon, due, given_up, renew
 
 __all__ = ["Proposals"]
 
@@ -42,6 +42,8 @@ class Proposals:
             self._store(changes, known)
             others = (row for row in self.store.active_recommendations() if row.key != source.key)
             self._judge_again(beside(others, wanted, source.failure_class))
+            for identity in given_up(changes, source):
+                self._judge_another(identity, run)
 
     def tick(self, room: int) -> None:
         """Snoozes that are over, recommendations that are done or too old to be believed; then what waits for room
@@ -56,6 +58,14 @@ class Proposals:
         fresh = [row for row in found if self.looked_at.get(row.number) != row.changed]
         self.looked_at = {row.number: row.changed for row in found}
         self._judge_again(fresh)
+
+    def _judge_another(self, identity: str, run: RunRow) -> None:
+        """The newest other run that named this machine, as long ago as what is open is believed."""
+        machine = self.store.machine_of(identity, self.clock.now() - self.config.review.expire_days * _DAY_S)
+        named = [event.data for event in machine.of_kind("job") if event.data.get("named")] if machine else []
+        others = [(job["job"], job["run"]) for job in named if (job["job"], job["run"]) != (run.id, run.run)]
+        for job, number in others[-1:]:
+            self.store.judge_again({key_of(one) for one in self.store.runs_of(job) if one.run == number})
 
     def _judge_again(self, rows: Iterable[RecommendationRow]) -> None:
         keys = {row.key for row in rows}

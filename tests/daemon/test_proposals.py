@@ -273,3 +273,41 @@ def test_the_hosts_of_the_database_and_the_switches_are_asked_for(lab: Lab) -> N
     lab.run(70)
     rules = {node: rule for node, (_, rule) in active(lab).items()}
     assert rules == {"n1": "ladder.controller", "n2": "ladder.site-event", "n3": "ladder.site-event"}
+
+
+def test_a_late_record_does_not_end_what_was_accepted_and_is_under_way(lab: Lab) -> None:
+    job = end_badly(lab, "n[1-2]")
+    began = lab.clock.now() - 3
+    lab.record(job, "n1", **lost_gpu(lab, lab.clock.now() - 1, boot_id="a", boot_time=lab.clock.now() - 86400))
+    lab.run(70)
+    (asked,) = lab.store.active_recommendations()
+    who = decision.Person("alice", 7001, None, "ctl")
+    accepted = decision.accept(asked, who, "", lab.clock.now())
+    assert lab.store.save_recommendations([(accepted, decision.line(accepted, who, 1.0))], was=[asked])
+    lab.slurm.set_node("n1", "DOWN+REBOOT_ISSUED", "nccl-slurm : reboot issued")
+    lab.run(40)
+    lab.record(job, "n2", at=began)
+    lab.run(5)
+    assert states(lab) == [("i-1", "reboot", "accepted")]
+    lab.slurm.reboot("n1")
+    lab.slurm.set_node("n1", "IDLE")
+    lab.run(70)
+    assert states(lab) == [("i-1", "reboot", "done")]
+
+
+def test_what_one_run_takes_back_another_may_still_ask_for(lab: Lab) -> None:
+    before = {"boot_id": "a", "boot_time": lab.clock.now() - 86400}
+    fails_on_n1(lab, **before)
+    lab.clock.sleep(300)
+    job = end_badly(lab, "n[1-2]")
+    began = lab.clock.now() - 3
+    lab.record(job, "n1", written=lab.clock.now(), **lost_gpu(lab, lab.clock.now() - 1, **before))
+    lab.run(70)
+    (asked,) = lab.store.active_recommendations()
+    assert (asked.raw_id, asked.action) == (job, "reboot")
+    fields = lost_gpu(lab, lab.clock.now() - 75, identity="i-2")  # a late record: both nodes of that run lost a GPU
+    fields["kernel_events"][0]["host"] = "n2"  # type: ignore[index]
+    lab.record(job, "n2", at=began, **fields)
+    lab.run(10)
+    assert active(lab)["n1"] == ("reboot", "ladder.reboot")
+    assert lab.store.active_recommendations("n1")[0].raw_id != job
