@@ -28,8 +28,8 @@ def due_again(active: Sequence[RecommendationRow], allowed: int) -> list[Recomme
 def handed_over(
     active: Iterable[RecommendationRow], identity_of: Callable[[str], str | None], now: float
 ) -> list[Change]:
-    """Of machines that no longer have the name that the commands are for: replaced, renamed. ``identity_of``: node name
-    → the machine that has it now, None where that is not known."""
+    """Of machines that no longer have the name that the commands are for: replaced, renamed, taken out of Slurm.
+    ``identity_of``: node name → the machine that has it now, None where that is not known, empty for no node."""
     changes: list[Change] = []
     for row in active:
         if identity_of(row.node) not in (None, row.identity):

@@ -10,6 +10,7 @@ from nccl_slurm.clock import Clock
 from nccl_slurm.config import Config
 from nccl_slurm.daemon.anew import HEAVY, beside, due_again, handed_over, overtaken
 from nccl_slurm.daemon.diagnose import Diagnosis
+from nccl_slurm.daemon.health import REMOVED
 from nccl_slurm.daemon.runs import key_of
 from nccl_slurm.history.rows import RecommendationRow, RunRow
 from nccl_slurm.history.store import Store
@@ -80,7 +81,9 @@ class Proposals:
         return came is not None and came.carried_out is not None
 
     def _identity_now(self, node: str) -> str | None:
-        """None for a name that no machine has now, or that nobody ever polled."""
+        """None for a name that no machine has now, or that nobody ever polled; empty where Slurm has no such node."""
+        if any(edge.state == REMOVED for edge in self.store.last_node_events([node])):
+            return ""
         places = self.store.generations(node)
         return places[-1].identity if places and places[-1].until is None else None
 

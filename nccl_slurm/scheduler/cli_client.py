@@ -151,8 +151,11 @@ class CliClient:
 
     def node_events(self, since: float, until: float | None = None) -> tuple[NodeEvent, ...]:
         words = [f"start=uts{int(since)}"] + ([f"end=uts{int(until) + 1}"] if until is not None else [])
-        form = "format=" + ",".join(text.EVENT_FIELDS)
-        return text.read_events(self._ask("sacctmgr", "-n", "-P", "show", "event", *words, form))
+        told, bare = (self._events(words, fields) for fields in (text.EVENT_FIELDS, text.EVENT_FIELDS[:-1]))
+        return text.read_events(bare, told)
+
+    def _events(self, words: Sequence[str], fields: Sequence[str]) -> str:
+        return self._ask("sacctmgr", "-n", "-P", "show", "event", *words, "format=" + ",".join(fields))
 
     def jobs(self) -> tuple[LiveJob, ...]:
         delimiter = _delimiter()

@@ -237,15 +237,38 @@ def _reason(free: str) -> tuple[str | None, str | None, float | None]:
     return clean(text), (clean(stamp.group(1)) if stamp else None), (time_of(stamp.group(2)) if stamp else None)
 
 
-def read_events(text: str) -> tuple[NodeEvent, ...]:
-    """``sacctmgr -nP show event format=EVENT_FIELDS``, oldest first. Rows without a node (TRES changes) left out."""
-    rows = (line.split("|", len(EVENT_FIELDS) - 1) for line in text.split("\n"))
-    events = [event for row in rows if len(row) == len(EVENT_FIELDS) and (event := _event(row))]
+def read_events(bare: str, told: str = "") -> tuple[NodeEvent, ...]:
+    """``sacctmgr -nP show event``, oldest first: ``bare`` with ``format=`` all of EVENT_FIELDS but the reason, ``told``
+    with all of them. Rows without a node (TRES changes) left out.
+
+    A reason may hold ``|`` and newlines, and so whole rows of other nodes: what rows there are, ``bare`` alone tells.
+    """
+    rows = [row for line in bare.split("\n") if len(row := line.split("|")) == len(EVENT_FIELDS) - 1]
+    reasons = _reasons(told, rows)
+    events = [event for number, row in enumerate(rows) if (event := _event(row, reasons.get(number)))]
     return tuple(sorted(events, key=lambda event: event.start))
 
 
-def _event(row: Sequence[str]) -> NodeEvent | None:
-    name, start, end, state, user, reason = row
+def _reasons(told: str, rows: Sequence[Sequence[str]]) -> dict[int, str]:
+    """By number of the row. Lines that begin no row go on with the reason of the one before."""
+    waiting: dict[tuple[str, str], list[int]] = {}
+    for number, (node, start, *_) in enumerate(rows):
+        waiting.setdefault((node, start), []).append(number)
+    reasons: dict[int, str] = {}
+    current: int | None = None
+    for line in told.split("\n"):
+        parts = line.split("|", len(EVENT_FIELDS) - 1)
+        numbers = waiting.get((parts[0], parts[1])) if len(parts) == len(EVENT_FIELDS) else None
+        if numbers:
+            current = numbers.pop(0)
+            reasons[current] = parts[-1]
+        elif current is not None and line:
+            reasons[current] += f" {line}"
+    return reasons
+
+
+def _event(row: Sequence[str], reason: str | None) -> NodeEvent | None:
+    name, start, end, state, user = row
     begun = time_of(start)
     if not name or begun is None or not state:
         return None

@@ -311,3 +311,23 @@ def test_what_one_run_takes_back_another_may_still_ask_for(lab: Lab) -> None:
     lab.run(10)
     assert active(lab)["n1"] == ("reboot", "ladder.reboot")
     assert lab.store.active_recommendations("n1")[0].raw_id != job
+
+
+def test_nothing_is_asked_of_a_node_that_slurm_has_no_more(lab: Lab) -> None:
+    fails_on_n1(lab)
+    gone = lab.slurm._nodes.pop("n1")
+    lab.run(100)
+    assert states(lab) == [("i-1", "reboot", "withdrawn")]
+    assert [edge.state for edge in lab.store.node_events(["n1"])][-1] == "REMOVED"
+    lab.restart()
+    lab.slurm._nodes["n1"] = gone
+    lab.run(100)
+    assert [edge.state for edge in lab.store.node_events(["n1"])] == ["UP", "REMOVED", "UP"]
+    assert lab.store.machine("n1").identity == "i-1"
+
+
+def test_an_answer_without_nodes_removes_none(lab: Lab) -> None:
+    lab.run(40)
+    lab.slurm._nodes.clear()
+    lab.run(100)
+    assert [edge.state for edge in lab.store.node_events(["n1"])] == ["UP"]
