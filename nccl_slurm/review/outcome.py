@@ -39,7 +39,7 @@ def outcome(row: RecommendationRow, machine: Machine | None) -> Outcome | None:
         return Outcome(None, None, f"accepted {rfc3339(row.decided)}; not seen to be carried out")
     back = _came_back(row, machine, done)
     told = f"carried out {rfc3339(done)}"
-    since = f"the same fault came back {rfc3339(back)}" if back is not None else "no such fault since"
+    since = f"the same kind of fault came back {rfc3339(back)}" if back is not None else "no such fault since"
     return Outcome(done, back, f"{told}; {since}")
 
 
@@ -55,9 +55,11 @@ def _came_back(row: RecommendationRow, machine: Machine, done: float) -> float |
     can't come back."""
     past = [of_event(event) for event in machine.of_kind("fault")]
     causes = _last_burst([one for one in past if one.failure_class == row.failure_class and not one.after(row.opened)])
-    now = [one for one in of_machine(machine) if (one.time or 0.0) >= done]
+    of_boards = of_machine(machine)
+    now = [one for one in of_boards if (one.time or 0.0) >= done]
     if causes:
-        again = [one for one in now if any(same(one, cause, past) for cause in causes if cause in of_machine(machine))]
+        there = [cause for cause in causes if cause in of_boards]
+        again = [one for one in now if any(same(one, cause, past) for cause in there)]
     else:
         again = [one for one in now if one.failure_class == row.failure_class]
     return again[0].time if again else None
