@@ -28,6 +28,7 @@ __all__ = ["DEFAULT_PATH", "SCOPES", "Config", "flat", "load", "loads"]
 DEFAULT_PATH = "/etc/nccl-slurm/nccl-slurm.toml"
 _ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,254}")
 _PROGRAM = re.compile(r"/[A-Za-z0-9._/+-]{1,250}")
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
 _MAX_CHARACTERS, _MAX_DOTS = 1 << 20, 100
 #: Which ended runs are diagnosed (see docs/jobs.md): those with GPUs or NCCL/torch evidence, all, or none.
 SCOPES = ("gpu-or-evidence", "all", "none")
@@ -140,6 +141,8 @@ class Site:
     kind: str = ""  # "hyperpod", "slurm"; empty: as a node's own HyperPod files tell
     aws_cluster: str = ""  # HyperPod's name of the cluster, for the printed command
     region: str = ""  # AWS region, for the same
+    login_nodes: list[str] = field(default_factory=list)  # nodes of Slurm where users log in
+    database_hosts: list[str] = field(default_factory=list)  # of slurmdbd and its database, where Slurm does not tell
 
 
 @dataclass(frozen=True)
@@ -298,6 +301,10 @@ def _check_values(config: Config, source: str) -> None:
     ]:
         if scope not in SCOPES:
             raise ConfigError(f"{source}: {key}: must be one of {', '.join(SCOPES)}, not {scope!r}")
+    for key, names in (("login_nodes", config.site.login_nodes), ("database_hosts", config.site.database_hosts)):
+        for name in names:
+            if not _HOST.fullmatch(name):
+                raise ConfigError(f"{source}: site.{key}: {name!r} is no host name; write one name an item")
     if config.site.kind not in SITE_KINDS:
         raise ConfigError(f"{source}: site.kind: must be hyperpod, slurm or empty, not {config.site.kind!r}")
     if config.slurm.client not in CLIENTS:

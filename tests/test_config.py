@@ -33,6 +33,11 @@ def test_the_shipped_file_holds_the_defaults() -> None:
         ("daemon = 1", "daemon: is a section; write [daemon]"),
         ("[scope]\ndefault = 'al'", "scope.default: must be one of"),
         ("[site]\nkind = 'eks'", "site.kind: must be hyperpod, slurm or empty, not 'eks'"),
+        (
+            "[site]\nlogin_nodes = ['login[1-2]']",
+            "site.login_nodes: 'login[1-2]' is no host name; write one name an item",
+        ),
+        ("[site]\ndatabase_hosts = 'db'", "site.database_hosts: must be a list"),
         ("[scope.partitions]\na = 'al'", "scope.partitions.a: must be one of"),
         ("[paths]\nstate = 'here'", "paths.state: must be an absolute path"),
         ("x =", "not valid TOML"),

@@ -9,6 +9,7 @@ from typing import Any
 
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.config import Config
+from nccl_slurm.daemon.health import REMOVED
 from nccl_slurm.errors import ConfigError
 from nccl_slurm.history.lemons import Suspicion, excluded, suspicions
 from nccl_slurm.history.machine import Machine
@@ -59,7 +60,10 @@ def lemons_view(store: Any, now: float, thresholds: Thresholds) -> dict[str, Any
 def exclude_view(store: Any, now: float, thresholds: Thresholds) -> dict[str, Any]:
     """``exclude``: a host list, empty where nobody is flagged. ``left_out``: flagged, but the list is full."""
     found = suspicions(_machines(store, now, thresholds), now, thresholds)
-    chosen, more = excluded([one for one in found if HOST.match(one.node)], thresholds)
+    gone = {edge.node for edge in store.last_node_events([one.node for one in found]) if edge.state == REMOVED}
+    # sbatch takes no list with a node in it that Slurm has no more
+    there = [one for one in found if HOST.match(one.node) and one.node not in gone]
+    chosen, more = excluded(there, thresholds)
     until = rfc3339(now + thresholds["exclude.days"] * DAY)
     return {
         "exclude": fold(one.node for one in chosen),

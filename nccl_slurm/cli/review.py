@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,8 @@ def command(
     nothing in Slurm: accepting prints the exact command.
     """
     wanted = _decision(which, decision, snooze)
+    if log and wanted is not None:
+        raise click.UsageError("--log shows the audit log and decides nothing: give it without a decision")
     loaded = config.load(config_path)
     if log:
         _show_log(loaded, which, as_json)
@@ -77,11 +80,17 @@ def _decision(which: str | None, decision: str | None, snooze: str | None) -> tu
 def _read(store: Any, which: str | None) -> list[Any]:
     if which is None:
         return list(store.active_recommendations())
-    if which.lstrip("#").isdigit():
-        found = store.recommendation(int(which.lstrip("#")))
-        if found is not None:
-            return [found]
+    number = _number(which)
+    found = None if number is None else store.recommendation(number)
+    if found is not None:
+        return [found]
     return list(store.recommendations_on(which))
+
+
+def _number(which: str) -> int | None:
+    """Of a recommendation: ``7`` or ``#7``."""
+    found = re.fullmatch(r"#?([0-9]{1,9})", which)
+    return int(found.group(1)) if found else None
 
 
 def _the_one(loaded: Config, which: str) -> Any:
@@ -126,11 +135,28 @@ def _text(store: Any, row: Any) -> str:
     if row.by:
         note = f": {visible(row.note)}" if row.note else ""
         until = f" until {rfc3339(row.until)}" if row.until else ""
-        lines.append(f"    decided   {row.state}{until} by {visible(row.by)} {rfc3339(row.decided)}{note}")
+        lines.append(
+            f"    decided   {f'{_decided(row)}{until} '.lstrip()}by {visible(row.by)} {rfc3339(row.decided)}{note}"
+        )
     came = _outcome(store, row)
     if came is not None:
         lines.append(f"    outcome   {came}")
-    return "\n".join([*lines, *_commands(row)])
+    return "\n".join([*lines, *_commands(row, _busy(store, row))])
+
+
+def _decided(row: Any) -> str:
+    """The person's word; what became of it after that is the row's state."""
+    words = {"done": "accepted", "accepted": "accepted", "declined": "declined", "snoozed": "snoozed"}
+    return words.get(row.state, "")
+
+
+def _busy(store: Any, row: Any) -> str | None:
+    """What is being done to the node by its newest state; None for nothing that shows."""
+    from nccl_slurm.recommend.guard import in_progress
+    from nccl_slurm.recommend.site import NodeNow
+
+    edge = next(iter(store.last_node_events([row.node])), None)
+    return None if edge is None else in_progress(NodeNow(edge.state, edge.reason))
 
 
 def _outcome(store: Any, row: Any) -> str | None:
@@ -158,9 +184,15 @@ def _place(fact: Mapping[str, Any]) -> str:
     return f"{visible(fact['file'] or fact['producer'])}:{fact['line'] or '-'}"
 
 
-def _commands(row: Any) -> list[str]:
+def _commands(row: Any, busy: str | None) -> list[str]:
+    """None for what is closed, nor while recovery is in progress."""
+    from nccl_slurm.history.rows import ACTIVE
     from nccl_slurm.report.visible import visible
 
+    if row.state not in ACTIVE:
+        return []
+    if busy is not None:
+        return [f"    Recovery is in progress ({visible(busy)}): nothing is to be run now"]
     return [f"    {RUN_YOURSELF}", *[f"        {visible(line)}" for line in row.commands]] if row.commands else []
 
 
@@ -174,17 +206,18 @@ def _decide(loaded: Config, row: Any, decision: str, seconds: float, *, note: st
         after = decide.decline(row, who, note, now)
     else:
         after = decide.snooze(row, who, note, now, seconds)
-    _write(loaded, row, after, decide.line(after, who, now))
+    busy = _write(loaded, row, after, decide.line(after, who, now))
     if as_json:
         click.echo(json.dumps(recommendation_as_json(after)))
         return
     until = f" until {rfc3339(after.until)}" if after.until else ""
     click.echo(f"#{row.number} {row.node}: {after.state}{until} by {after.by}; nothing was changed in Slurm")
     if decision == "accept":
-        click.echo("\n".join(_commands(row)))
+        click.echo("\n".join(_commands(row, busy)))
 
 
-def _write(loaded: Config, before: Any, after: Any, line: Any) -> None:
+def _write(loaded: Config, before: Any, after: Any, line: Any) -> str | None:
+    """What is being done to the node meanwhile."""
     import os
 
     from nccl_slurm.history.store import Store
@@ -196,7 +229,10 @@ def _write(loaded: Config, before: Any, after: Any, line: Any) -> None:
     with Store.open(loaded.store_url, password=loaded.store_password()) as store:
         if not store.save_recommendations([(after, line)], was=[before]):
             raise StoreBusy(f"recommendation {before.number} changed meanwhile; look at it again and decide then")
-        store.add_events_of_node(after.node, after.decided, [decide.event(after)])
+        machine = store.machine_row(after.identity)
+        if machine is not None:
+            store.add_machine_events(machine.number, [decide.event(after)])
+        return _busy(store, after)
 
 
 def _ask_one_by_one(loaded: Config) -> None:
@@ -235,9 +271,11 @@ def _time(text: str) -> float:
     return seconds
 
 
-def _show_log(loaded: Config, node: str | None, as_json: bool) -> None:
+def _show_log(loaded: Config, which: str | None, as_json: bool) -> None:
+    number = None if which is None else _number(which)
     with open_store(loaded) as store:
-        rows: Sequence[Any] = store.audit_log(node)
+        rows: Sequence[Any] = store.audit_log(number=number) if number is not None else ()
+        rows = rows or store.audit_log(which)
     if as_json:
         click.echo(json.dumps([{**vars(row), "at": rfc3339(row.at)} for row in rows]))
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,13 @@ def test_rules(file: Path, reboots: int, config_path: str | None, as_json: bool)
 
 def pattern_texts(loaded: Config) -> tuple[str, list[str]]:
     """The packaged TOML, and the site's files in order of name. Raises ConfigError with the file that is wrong."""
-    site = [_checked(path) for path in sorted(Path(loaded.rules.folder).glob("*.toml"))]
-    return resources.files("nccl_slurm").joinpath("data").joinpath("patterns.toml").read_text(encoding="utf-8"), site
+    packaged = resources.files("nccl_slurm").joinpath("data").joinpath("patterns.toml").read_text(encoding="utf-8")
+    site = {path: _checked(path) for path in sorted(Path(loaded.rules.folder).glob("*.toml"))}
+    names = {row["id"] for row in json.loads(compile_rows(packaged, list(site.values())))["row"]} if site else set()
+    for path, text in site.items():  # a file may speak of a pattern of another one
+        with _names(path):
+            policy.load([text], names)
+    return packaged, list(site.values())
 
 
 def policy_of(loaded: Config) -> Policy:
@@ -96,16 +102,23 @@ def policy_of(loaded: Config) -> Policy:
     return policy.load(pattern_texts(loaded)[1])
 
 
-def _checked(path: Path) -> str:
+@contextmanager
+def _names(path: Path) -> Iterator[None]:
+    """The file that is wrong, and the remedy."""
     try:
-        text = path.read_text(encoding="utf-8")
-        compile_rows(text)
-        policy.load([text])
+        yield
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}; make it readable UTF-8") from None
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}; mend the row, or move the file away") from None
-    return text
+
+
+def _checked(path: Path) -> str:
+    with _names(path):
+        text = path.read_text(encoding="utf-8")
+        compile_rows(text)
+        policy.load([text])
+        return text
 
 
 def _rows(loaded: Config) -> Iterator[dict[str, Any]]:

@@ -1,14 +1,16 @@
-"""Runs that are to be judged again because of what happened since, to their machines or to others. Pure."""
+"""Recommendations, and the runs behind them, after what happened since, to their machines or to others. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from nccl_slurm.history.machine import Machine
 from nccl_slurm.history.rows import RecommendationRow
 from nccl_slurm.model import Recommendation
+from nccl_slurm.review.queue import Change
 
-__all__ = ["HEAVY", "OF_THE_SITE", "beside", "due_again", "overtaken"]
+__all__ = ["HEAVY", "OF_THE_SITE", "beside", "due_again", "handed_over", "overtaken"]
 
 #: Actions that take a machine out of work: the fleet's cap counts them.
 HEAVY = ("reboot", "replace")
@@ -21,6 +23,19 @@ def due_again(active: Sequence[RecommendationRow], allowed: int) -> list[Recomme
     room = allowed - len({row.node for row in active if row.action in HEAVY})
     waiting = [row for row in active if row.rule == "ladder.queued" and row.state == "open"]
     return waiting[: max(room, 0)]
+
+
+def handed_over(
+    active: Iterable[RecommendationRow], identity_of: Callable[[str], str | None], now: float
+) -> list[Change]:
+    """Of machines that no longer have the name that the commands are for: replaced, renamed, taken out of Slurm.
+    ``identity_of``: node name → the machine that has it now, None where that is not known, empty for no node."""
+    changes: list[Change] = []
+    for row in active:
+        if identity_of(row.node) not in (None, row.identity):
+            state = "done" if row.state == "accepted" else "withdrawn"
+            changes.append((replace(row, state=state, changed=now), state))
+    return changes
 
 
 def overtaken(

@@ -6,7 +6,8 @@ A boot always starts slurmd anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from nccl_slurm.daemon.identity import Sighting
@@ -20,7 +21,9 @@ __all__ = ["boot_of_poll", "boot_of_record", "boots_of_events", "reads_anew", "t
 SOONEST_S = 10.0
 #: slurmd starts within minutes of the boot that it tells of.
 UNTOLD_S = 600.0
-_ASKED_WORDS = ("reboot issued", "reboot requested", "reboot asap")
+#: Slurm's own end of a reason; the same words inside a person's sentence tell nothing.
+_ASKED = re.compile(r"(?:\A| : )reboot (?:issued|requested|asap)\Z", re.IGNORECASE)
+_UNASKED = "Node unexpectedly rebooted"
 _ASKED_FLAGS = ("REBOOT_ISSUED", "REBOOT_REQUESTED")
 
 
@@ -50,24 +53,28 @@ def boot_of_record(row: MachineRow, seen: Sighting) -> MachineEvent | None:
     return MachineEvent(at, "boot", "unasked", "record", uncertainty_s=max(at - (row.seen or at), 0.0))
 
 
-def boots_of_events(rows: Sequence[NodeEvent]) -> Iterator[tuple[str, MachineEvent]]:
-    """Node and boot, of slurmdbd's rows that tell of one: a reboot that Slurm issued and that ended well, and a node
-    that came back with a later boot time."""
+def boots_of_events(
+    rows: Sequence[NodeEvent], booted: Mapping[str, float | None]
+) -> Iterator[tuple[str, MachineEvent]]:
+    """Node and boot, of slurmdbd's rows that tell of one. ``booted``: BootTime by node, as polled after these rows.
+
+    The row of a reboot that Slurm issued ends in one way whether the node came back, an admin resumed it before it went
+    down, or ResumeTimeout passed without a boot. So it is a boot only where BootTime lies in it. The newest boot since
+    then is all that BootTime tells: an earlier one that nobody polled is not observed.
+    """
     for row in rows:
-        reason = (row.reason or "").lower()
-        if row.end is not None and _is_reboot(row, reason):
-            data = {"by": _user(row.user), "reason": row.reason}
-            yield (
-                row.node,
-                MachineEvent(row.end, "boot", "asked", "slurmdbd", uncertainty_s=row.end - row.start, data=data),
-            )
-        elif reason.startswith("node unexpectedly rebooted"):
+        at = booted.get(row.node)
+        if _is_reboot(row):
+            if at is not None and row.end is not None and row.start - SOONEST_S <= at <= row.end + SOONEST_S:
+                data = {"by": _user(row.user), "reason": row.reason}
+                yield row.node, MachineEvent(at, "boot", "asked", "slurmdbd", uncertainty_s=1.0, data=data)
+        elif row.state == "DOWN" and row.reason == _UNASKED and (at is None or at >= row.start - UNTOLD_S):
             yield row.node, MachineEvent(row.start, "boot", "unasked", "slurmdbd", uncertainty_s=UNTOLD_S)
 
 
-def _is_reboot(row: NodeEvent, reason: str) -> bool:
-    issued = "REBOOT_ISSUED" in row.flags or row.state in ("BOOT", "REBOOT") or reason.endswith("reboot issued")
-    return issued and "timed out" not in reason
+def _is_reboot(row: NodeEvent) -> bool:
+    """By its state: anybody can set the words of a reason."""
+    return "REBOOT_ISSUED" in row.flags or row.state in ("BOOT", "REBOOT")
 
 
 def _user(user: str | None) -> str | None:
@@ -81,7 +88,7 @@ def told(boot: MachineEvent, before: NodeEventRow | None) -> MachineEvent:
         return boot
     reason = before.reason or ""
     flags = before.state.split("+")
-    if any(flag in flags for flag in _ASKED_FLAGS) or any(word in reason.lower() for word in _ASKED_WORDS):
+    if any(flag in flags for flag in _ASKED_FLAGS) or _ASKED.search(reason):
         return replace(boot, name="asked", data={"by": before.reason_by, "reason": before.reason})
     if reason.startswith("Action:"):
         return replace(boot, name="asked", data={"by": before.reason_by, "reason": reason})

@@ -10,6 +10,7 @@ from nccl_slurm.daemon.steps import told_apart
 from nccl_slurm.daemon.taskexits import exit_facts
 from nccl_slurm.info.version import GPU_DRIVER
 from nccl_slurm.model import Evidence, Fact, Gap, Job, NodeView, Parsed, Rank, numbered
+from nccl_slurm.recommend.site import short
 
 __all__ = ["SHOWS_NCCL_OR_TORCH", "assemble", "merge_ranks", "role_of", "shows_nccl_or_torch"]
 
@@ -169,9 +170,10 @@ def _once(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
 
 
 def role_of(name: str, record: Mapping[str, Any] | None, controllers: Iterable[str]) -> str:
-    """``controller`` by anybody's word; ``compute`` only where the node's own evidence says so."""
-    hosts = {host.partition(".")[0] for host in controllers}
-    if name.partition(".")[0] in hosts:
+    """``controller`` by anybody's word; ``compute`` only where the node's own evidence says so. A host has a name
+    of its own beside Slurm's."""
+    names = {short(name), short(str((record or {}).get("machine", {}).get("hostname") or name))}
+    if not names.isdisjoint(map(short, controllers)):
         return "controller"
     role = record["machine"]["role"] if record else {}
     if role.get("slurmctld_running") or "controller" in str(role.get("node_type") or "").lower():

@@ -108,7 +108,7 @@ class Filling:
         known = [*self._store.last_node_events(names, until=since), *later]
         edges = missed_edges(rows, dict.fromkeys(known), states, since, until)
         self._store.add_node_events(edges)
-        self._machines.filled(rows, edges)
+        self._machines.filled(rows, edges, {name: state.boot_time for name, state in states.items()})
         return edges
 
 

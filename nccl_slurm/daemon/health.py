@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from nccl_slurm.scheduler.client import NodeState
 
-__all__ = ["failed_state", "health"]
+__all__ = ["REMOVED", "failed_state", "health"]
+
+#: No state of Slurm's: the node is no longer in its configuration.
+REMOVED = "REMOVED"
 
 #: What a node does, not how it is: left out of the edges, or each job would write two a node.
 _WORK = frozenset({"COMPLETING", "PLANNED", "RESERVED", "CLOUD", "DYNAMIC_NORM", "BLOCKED", "PERFCTRS", "RES"})

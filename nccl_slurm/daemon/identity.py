@@ -53,8 +53,8 @@ class Holder(NamedTuple):
 
 
 class Step(NamedTuple):
-    """``what``: same | identify (the machine of this name has this identity) | hand-over (at ``at``) | shared (two live
-    nodes claim it, so it tells nothing)."""
+    """``what``: same (nothing is learned) | identify (the machine of this name has this identity) | hand-over (at
+    ``at``) | shared (two live nodes claim it, so it tells nothing)."""
 
     what: str
     at: float = 0.0
@@ -82,12 +82,20 @@ def decide(seen: Sighting, now: MachineRow, since: float, holder: Holder | None)
     if holder is not None and (holder.machine.shared or holder.machine.source == BY_NAME):
         return Step("same")
     if holder is not None and holder.node not in (None, seen.node) and holder.live:
-        return Step("shared")
+        return Step("same" if _may_have_moved(seen, holder.machine) else "shared")
     if now.source == BY_NAME:
         return _unknown_until_now(seen, since, holder)
     if holder is None and seen.boot_id is not None and seen.boot_id == now.boot_id:
         return Step("identify")  # the boot goes on: its owner gave it another name
     return Step("hand-over", max(seen.since - WOBBLE_S, since), replaced=True)
+
+
+def _may_have_moved(seen: Sighting, machine: MachineRow) -> bool:
+    """Both nodes booted after the holder's last record: whose machine is behind its old name is not known before the
+    next record from there. Two that were up at the same time are two machines."""
+    if machine.seen is None or machine.boot_time is None or seen.boot_time is None:
+        return False
+    return machine.boot_time > machine.seen and seen.boot_time > machine.seen
 
 
 def _unknown_until_now(seen: Sighting, since: float, holder: Holder | None) -> Step:

@@ -110,6 +110,7 @@ class Daemon:
         self._ledger = Ledger(client, store, settings.cluster)
         self._proposals = Proposals(config, store, clock)
         self._around = Surroundings(config, store, self._machines, self._jobs, policy or default())
+        self._around.layout.databases = settings.database_hosts
         self._conclusions = Conclusions(config, store, clock, reader, self._proposals, self._around, ask=self._ask)
         self._silence = SilenceWatch(config, clock, reader, self._jobs, self._conclusions, self._open_runs)
         self._comments = CommentWriter(client, store, clock, config.daemon.verify_s, self._ask)
@@ -156,6 +157,8 @@ class Daemon:
             *(shared if self._lease else ()),
             Duty("clock", 0.0, self._see_clock),
             Duty("controllers", CONTROLLERS_EVERY_S, self._ask_controllers),
+            Duty("databases", CONTROLLERS_EVERY_S, self._ask_databases),
+            Duty("switches", CONTROLLERS_EVERY_S, self._ask_switches),
             Duty("hints", 0.0, self._take_hints),
             Duty("nodes", every.nodes_poll_s, self._poll_nodes),
             Duty("jobs", every.jobs_poll_s, self._poll_jobs),
@@ -262,6 +265,13 @@ class Daemon:
     def _ask_controllers(self) -> None:
         hosts = [controller.host for controller in self._client.controllers()]
         self._conclusions.controllers = self._machines.controllers = hosts
+
+    def _ask_databases(self) -> None:
+        if self._accounting:
+            self._around.layout.databases = self._client.database_hosts()
+
+    def _ask_switches(self) -> None:
+        self._around.layout.switches = self._client.switches()
 
     def _take_hints(self) -> None:
         self._hint(self._hints.take())

@@ -74,8 +74,11 @@ class MachineWatch:
                 changes[node.name] = {"boot_time": node.boot_time, "slurmd_start": node.slurmd_start}
         self._change(changes)
 
-    def filled(self, rows: Sequence[NodeEvent], edges: Sequence[NodeEventRow]) -> None:
-        """What slurmdbd told of a time without polls, after its edges are stored."""
+    def filled(
+        self, rows: Sequence[NodeEvent], edges: Sequence[NodeEventRow], booted: Mapping[str, float | None]
+    ) -> None:
+        """What slurmdbd told of a time without polls, after its edges are stored. ``booted``: BootTime by node, as
+        polled after it."""
         self.name(edge.node for edge in edges)
         earliest: dict[str, float] = {}
         for edge in edges:
@@ -85,7 +88,7 @@ class MachineWatch:
             self._store.extend_back(node, at)
         if older:
             self._now = self._store.machines_now()
-        for node, boot in boots_of_events(rows):
+        for node, boot in boots_of_events(rows, booted):
             self._store.add_events_of_node(node, boot.time, [boot])
 
     def took(self, record: Mapping[str, Any]) -> None:

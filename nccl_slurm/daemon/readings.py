@@ -1,12 +1,13 @@
 """GPU readings of a node record → faults of its machine: what is bad now and was not in the reading before. Pure.
 
 A counter of a lifetime says nothing about when, so the first reading of a machine makes no fault of it. A state that
-is still bad after a boot is a fault again: that it outlived the boot is what one wants to know.
+is still bad after a boot is a fault again: that it outlived the boot is what one wants to know. A GPU that is not there
+is remembered, so that the board which comes in its place is known to be another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nccl_slurm.history.machine import MachineEvent
@@ -15,6 +16,8 @@ __all__ = ["Reading", "compared", "readings_of"]
 
 _Gpu = Mapping[str, Any]
 _WORD, _LINKS = 100, 64
+#: GPUs of a node that are remembered; nobody builds nodes with more.
+_GPUS = 64
 
 
 class Reading(NamedTuple):
@@ -42,35 +45,53 @@ def readings_of(record: Mapping[str, Any], configured: int | None) -> list[Readi
 
 
 def compared(known: Mapping[str, Any], reading: Reading) -> tuple[list[MachineEvent], dict[str, Any]]:
-    """Faults, and what is to be known next time. ``known``: what this function gave back before, or empty.
+    """Faults, boards that were changed, states that are over; and what is to be known next time. ``known``: what this
+    function gave back before, or empty.
 
     A reading that is older than the known one changes nothing.
     """
     if known and reading.at <= known["at"]:
         return [], dict(known)
-    booted = not known or known["boot"] != reading.boot_id
-    gpus = {str(gpu.get("uuid") or gpu.get("bus_id"))[:_WORD]: _kept(gpu) for gpu in reading.gpus}
-    events = [
-        event for name in gpus for event in _of_gpu(gpus[name], _known_gpu(known, name), gpus, booted, reading.at)
-    ]
+    gpus = {str(gpu.get("uuid") or gpu.get("bus_id"))[:_WORD]: _kept(gpu, reading.boot_id) for gpu in reading.gpus}
+    events: list[MachineEvent] = []
+    for name, now in gpus.items():
+        before = _known_gpu(known, name)
+        booted = not known or before.get("boot", known["boot"]) != reading.boot_id
+        events += _changed(name, now, known, reading.at)
+        events += _of_gpu(now, before, gpus, booted, reading.at)
     few = _few(reading)
-    if few and (booted or not known.get("few")):
+    if few and (known.get("boot") != reading.boot_id or not known.get("few")):
         events.append(_missing(known, gpus, reading))
-    return events, {"at": reading.at, "boot": reading.boot_id, "gpus": gpus, "few": few}
+    return events, {"at": reading.at, "boot": reading.boot_id, "gpus": _remembered(known, gpus), "few": few}
 
 
-def _kept(gpu: _Gpu) -> dict[str, Any]:
+def _remembered(known: Mapping[str, Any], now: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Those that are there, with what could not be read this time as it was, and those that were and whose places are
+    empty."""
+    gpus = {name: {**gpu, **_unread(gpu, _known_gpu(known, name))} for name, gpu in now.items()}
+    places = {gpu["bus"] for gpu in gpus.values()}
+    gone = {name: gpu for name, gpu in known.get("gpus", {}).items() if name not in gpus and gpu["bus"] not in places}
+    return dict([*gpus.items(), *gone.items()][:_GPUS])
+
+
+def _unread(now: _Gpu, before: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: before[key] for key, *_ in _STATES if now[key] is None and before.get(key) is not None}
+
+
+def _kept(gpu: _Gpu, boot_id: str | None) -> dict[str, Any]:
     """The record's schema leaves a snapshot's inside open, and what is kept is kept for years: so each by its type."""
     ecc, remapped, links = _part(gpu, "ecc"), _part(gpu, "remapped"), _part(gpu, "nvlink")
     down = links.get("inactive")
     return {
+        "uuid": _word(gpu.get("uuid")),
         "bus": _word(gpu.get("bus_id")),
+        "boot": boot_id,
         "name": _word(gpu.get("name")),
         "volatile": _count(ecc.get("volatile_uncorrected")),
         "aggregate": _count(ecc.get("aggregate_uncorrected")),
-        "sram": ecc.get("sram_threshold_exceeded") is True,
-        "pending": remapped.get("pending") is True,
-        "failure": remapped.get("failure") is True,
+        "sram": _flag(ecc.get("sram_threshold_exceeded")),
+        "pending": _flag(remapped.get("pending")),
+        "failure": _flag(remapped.get("failure")),
         "action": _word(gpu.get("recovery_action")),
         "up": _count(links.get("active")),
         "down": [link for link in down[:_LINKS] if _count(link) is not None] if isinstance(down, list) else None,
@@ -84,6 +105,10 @@ def _part(gpu: _Gpu, name: str) -> Mapping[str, Any]:
 
 def _word(value: object) -> str | None:
     return value[:_WORD] if isinstance(value, str) else None
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
 def _count(value: object) -> int | None:
@@ -101,7 +126,30 @@ def _of_gpu(
     found = [_rise(now, before, booted)]
     found += [_state(now, before, booted, *row) for row in _STATES]
     found += [_action(now, before, booted), _links(now, before, all_now, booted)]
-    return [_event(now, at, *one) for one in found if one is not None]
+    faults = [_event(now, at, *one) for one in found if one is not None]
+    return [*faults, *(_over(now, at, name) for key, name, *_ in _STATES if before.get(key) and now[key] is False)]
+
+
+def _over(gpu: _Gpu, at: float, name: str) -> MachineEvent:
+    return MachineEvent(
+        at, "gpu", "over", "gpu", f"GPU {gpu['bus']}: {name} is over", data={**_which(gpu), "was": name}
+    )
+
+
+def _changed(name: str, now: _Gpu, known: Mapping[str, Any], at: float) -> Iterator[MachineEvent]:
+    """Both boards told their uuid, so that it is certain."""
+    for before, gpu in known.get("gpus", {}).items():
+        if gpu["bus"] and gpu["bus"] == now["bus"] and before != name and _are_uuids(before, name):
+            text = f"GPU {now['bus']}: {name} in the place of {before}"
+            yield MachineEvent(at, "gpu", "changed", "gpu", text, data={**_which(now), "before": before})
+
+
+def _are_uuids(*names: str) -> bool:
+    return all(name.startswith("GPU-") for name in names)
+
+
+def _which(gpu: _Gpu) -> dict[str, Any]:
+    return {"gpu": gpu["bus"], **({"uuid": gpu["uuid"]} if gpu["uuid"] else {})}
 
 
 _Found = tuple[str, str, "str | None", dict[str, Any]]
@@ -161,8 +209,9 @@ def _listed(numbers: Sequence[int]) -> str:
 def _event(
     gpu: _Gpu, at: float, name: str, words: str, failure_class: str | None, data: dict[str, Any]
 ) -> MachineEvent:
-    bus = gpu["bus"]
-    return MachineEvent(at, "fault", name, "gpu", f"GPU {bus}: {words}", failure_class, 0.0, {"gpu": bus, **data})
+    return MachineEvent(
+        at, "fault", name, "gpu", f"GPU {gpu['bus']}: {words}", failure_class, 0.0, {**_which(gpu), **data}
+    )
 
 
 def _few(reading: Reading) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nccl_slurm.config import Config
 from nccl_slurm.daemon.anew import HEAVY
 from nccl_slurm.daemon.machines import MachineWatch
 from nccl_slurm.daemon.runs import key_of
-from nccl_slurm.daemon.site import site
+from nccl_slurm.daemon.site import Layout, site
 from nccl_slurm.daemon.watch import JobWatch
 from nccl_slurm.history.machine import Machine
 from nccl_slurm.history.rows import RecordRow, RunRow
@@ -30,6 +30,7 @@ class Surroundings:
     machines: MachineWatch
     jobs: JobWatch
     policy: Policy
+    layout: Layout = field(default_factory=Layout)
 
     def past(self, run: RunRow) -> Mapping[str, Machine]:
         """By node name: of the run's nodes, of those that want something already, and of those that had trouble around
@@ -59,4 +60,4 @@ class Surroundings:
         """``controllers``: hosts of slurmctld, primary first. What rests on this run itself does not count as open."""
         asked = (row for row in self.store.active_recommendations() if row.key != key_of(run))
         open_ = {row.node: row.action for row in asked if row.action in HEAVY}
-        return site(self.config, controllers, self.machines.states, self.jobs.live, records, open_)
+        return site(self.config, controllers, self.machines.states, self.jobs.live, records, open_, self.layout)

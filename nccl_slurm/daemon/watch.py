@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from nccl_slurm.clock import Clock
 from nccl_slurm.daemon.batch_script import log_paths
-from nccl_slurm.daemon.health import failed_state, health
+from nccl_slurm.daemon.health import REMOVED, failed_state, health
 from nccl_slurm.daemon.runs import run_number
 from nccl_slurm.errors import SlurmError
 from nccl_slurm.history.rows import NodeEventRow, RunRow
@@ -80,10 +80,18 @@ class NodeWatch:
                 changed.append(node)
         failed = [node for node in changed if _no_good(node) and not self._was_failed(node.name)]
         edges = [self._edge(node, now) for node in changed]
-        self._store.add_node_events(edges)
+        gone = self._gone(now)
+        self._store.add_node_events([*edges, *gone])
+        self._known.update({edge.node: _Seen(REMOVED, None, None, edge.time) for edge in gone})
         for node, edge in zip(changed, edges, strict=True):
             self._known[node.name] = _Seen(health(node), node.reason, node.reason_at, edge.time)
         return failed
+
+    def _gone(self, now: float) -> list[NodeEventRow]:
+        """Nodes that Slurm has no more. An answer without any node is not believed."""
+        there = {node.name for node in self.polled}
+        missing = (name for name, seen in self._known.items() if name not in there and seen.state != REMOVED)
+        return [NodeEventRow(name, max(now, self._known[name].at), REMOVED) for name in missing] if there else []
 
     def _was_failed(self, name: str) -> bool:
         before = self._known.get(name)

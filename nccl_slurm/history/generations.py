@@ -13,8 +13,8 @@ from nccl_slurm.history.database import Database, fitting
 from nccl_slurm.history.distinct import BOOT_S
 from nccl_slurm.history.machine import MachineEvent
 from nccl_slurm.history.packing import packed_event
-from nccl_slurm.history.rows import Generation, MachineRow
-from nccl_slurm.history.schema import generations, machine_events, machines, node_events
+from nccl_slurm.history.rows import ACTIVE, Generation, MachineRow
+from nccl_slurm.history.schema import generations, machine_events, machines, node_events, recommendations
 
 __all__ = ["BY_NAME", "Generations", "machine_at"]
 
@@ -65,6 +65,7 @@ class Generations(Database):
         """This machine, known by another identity until now, is ``identity``, which no machine has yet."""
         values = fitting(machines, {"identity": identity, "source": source})
         with self._writing() as connection:
+            _recommend_for(connection, number, identity)
             connection.execute(update(machines).where(machines.c.number == number).values(values))
 
     def hand_over(self, node: str, identity: str, source: str, at: float, *, replaced: bool) -> None:
@@ -79,6 +80,8 @@ class Generations(Database):
             if before is not None and before.machine != number:
                 _end(connection, and_(*_open(node)), at)
                 _move_events(connection, before.machine, number, max(at, before.since) if replaced else at)
+            if before is not None and not replaced:
+                _recommend_for(connection, before.machine, identity, at)
             _begin(connection, node, number, at)
             if replaced and before is not None and before.machine != number:
                 _tell_replaced(connection, before.machine, number, at)
@@ -203,6 +206,14 @@ def _move_events(connection: Connection, number: int, to: int, since: float) -> 
     for at, key in there:
         connection.execute(delete(machine_events).where(mine, machine_events.c.time == at, machine_events.c.key == key))
     connection.execute(update(machine_events).where(mine).values(machine=to))
+
+
+def _recommend_for(connection: Connection, number: int, identity: str, since: float = 0.0) -> None:
+    """What is asked of a machine that was told by its name stays when its identity is learned."""
+    name = select(machines.c.identity).where(machines.c.number == number).scalar_subquery()
+    asked = (recommendations.c.identity == name, recommendations.c.opened >= since, recommendations.c.state.in_(ACTIVE))
+    values = fitting(recommendations, {"identity": identity})
+    connection.execute(update(recommendations).where(*asked).values(values))
 
 
 def _tell_replaced(connection: Connection, before: int, after: int, at: float) -> None:

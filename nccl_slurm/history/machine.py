@@ -14,7 +14,7 @@ __all__ = ["EVENT_KINDS", "Machine", "MachineEvent"]
 
 #: fault     one hardware or system fault of trust ``root``; ``name`` is the id of the pattern row or GPU reading
 #:           (``kernel.xid``, ``kernel.machine-check``, ``gpu.remap-pending``); data: gpu, xid, sxid, device, link,
-#:           action; of a burst count and last (its end); of ``gpu.count`` found, configured
+#:           action, uuid; of a burst count and last (its end); of ``gpu.count`` found, configured
 #: boot      the boot id changed; ``name``: asked (by Slurm or HyperPod, data: by, reason) or unasked
 #: state     an edge of Slurm's node state; ``name`` is the state, data: reason, by, id (row of data/reasons.toml),
 #:           class, owner, hardware (True | False | None)
@@ -22,10 +22,12 @@ __all__ = ["EVENT_KINDS", "Machine", "MachineEvent"]
 #:           named (True where a verdict proved this node), class (of ``well`` where somebody ended it: preempt-cancel).
 #:           Old runs that went well are counted: count runs of nodes nodes each, without job and run; ``time`` is the
 #:           middle of their day or month, ``uncertainty_s`` half of it
+#: gpu       by readings of the GPUs: ``changed``, another board is in the place ``gpu`` (data: gpu, uuid, before), or
+#:           ``over``, a state is no longer shown that was (data: gpu, uuid, was: name of the fault)
 #: replaced  the name went to another machine (``gone``, this one's last event) or came from one (``came``, its first);
 #:           data: other
 #: action    a person accepted, declined or snoozed a recommendation; ``name`` is that, data: action, rule, by, note
-EVENT_KINDS = ("fault", "boot", "state", "job", "replaced", "action")
+EVENT_KINDS = ("fault", "boot", "state", "job", "gpu", "replaced", "action")
 
 
 @dataclass(frozen=True)

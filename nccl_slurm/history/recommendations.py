@@ -61,11 +61,15 @@ class Recommendations(Database):
         with self._writing() as connection:
             connection.execute(delete(recommendations).where(closed))
 
-    def audit_log(self, node: str | None = None, limit: int = 1000) -> tuple[AuditRow, ...]:
-        """Newest first."""
+    def audit_log(
+        self, node: str | None = None, limit: int = 1000, *, number: int | None = None
+    ) -> tuple[AuditRow, ...]:
+        """Newest first; of one node name, or of the recommendation ``number``."""
         query = select(audit).order_by(audit.c.number.desc()).limit(limit)
         if node is not None:
             query = query.where(audit.c.node == node)
+        if number is not None:
+            query = query.where(audit.c.recommendation == number)
         with self._reading() as connection:
             return tuple(_audit(row) for row in connection.execute(query))
 

@@ -10,7 +10,7 @@ from nccl_slurm.history.machine import Machine, MachineEvent
 from nccl_slurm.model import Fact
 from nccl_slurm.parse.xid import details, pci_id
 
-__all__ = ["XID", "Fault", "of_event", "of_fact", "of_machine", "same", "same_gpu"]
+__all__ = ["XID", "Fault", "is_over", "of_event", "of_fact", "of_machine", "same", "same_gpu"]
 
 XID = "kernel.xid"
 
@@ -61,8 +61,29 @@ def of_event(event: MachineEvent) -> Fault:
 
 
 def of_machine(machine: Machine | None) -> list[Fault]:
-    """All faults in a machine's history, oldest first."""
-    return [] if machine is None else [of_event(event) for event in machine.of_kind("fault")]
+    """All faults in a machine's history, oldest first, but for those of boards that were taken out since: a kernel
+    tells the place alone."""
+    if machine is None:
+        return []
+    faults = [of_event(event) for event in machine.of_kind("fault")]
+    changes = [of_event(event) for event in machine.of_kind("gpu") if event.name == "changed"]
+    told = sorted([*faults, *changes], key=lambda one: one.time or 0.0)
+    boards = {one.pci: one.uuid for one in told if one.pci and one.uuid}
+    since = {one.pci: one.time or 0.0 for one in changes}
+    return [fault for fault in faults if _of_board(fault, boards.get(fault.pci or ""), since.get(fault.pci))]
+
+
+def _of_board(fault: Fault, uuid: str | None, since: float | None) -> bool:
+    """Whether it is of the board that is there now; what tells no uuid is by its time."""
+    if fault.uuid and uuid:
+        return fault.uuid == uuid
+    return since is None or fault.time is None or fault.time >= since
+
+
+def is_over(fault: Fault, machine: Machine) -> bool:
+    """A later reading of this GPU does not show it any more."""
+    later = (of_event(event) for event in machine.of_kind("gpu") if event.data.get("was") == fault.name)
+    return any(over.after(fault.time or 0.0) and same_gpu(over, fault) for over in later)
 
 
 def _fault(

@@ -14,7 +14,7 @@ from nccl_slurm.history.machine import Machine, MachineEvent
 from nccl_slurm.model import NodeView
 from nccl_slurm.recommend.fault import of_event
 from nccl_slurm.recommend.policy import Policy
-from nccl_slurm.recommend.site import NodeNow, Site
+from nccl_slurm.recommend.site import NodeNow, Site, short
 from nccl_slurm.recommend.step import Step, stamp
 from nccl_slurm.recommend.tried import unreturned
 
@@ -61,6 +61,11 @@ class Case:
         view = self.view or NodeView(self.name)
         return self.site.now.get(self.name, NodeNow(view.state_at_end, view.reason))
 
+    @property
+    def names(self) -> frozenset[str]:
+        """What hosts may be called that are this node: a NodeName need not be the host's name."""
+        return frozenset(map(short, (self.name, *self.node.hosts)))
+
     def others(self) -> Iterator[tuple[str, Machine]]:
         return ((name, machine) for name, machine in (self.machines or {}).items() if name != self.name)
 
@@ -75,9 +80,8 @@ def guarded(case: Case, step: Step) -> Step:
 
 def role_of(case: Case) -> str:
     """The most careful of all words: compute | login | database | controller | unknown."""
-    short = case.name.partition(".")[0]
     listed = {"controller": case.site.controllers, "database": case.site.databases, "login": case.site.logins}
-    told = {role for role, hosts in listed.items() if short in {host.partition(".")[0] for host in hosts}}
+    told = {role for role, hosts in listed.items() if not case.names.isdisjoint(map(short, hosts))}
     told |= {case.view.role} if case.view else set()
     told |= {case.machine.role} if case.machine else set()
     return next((role for role in ("controller", "database", "login", "compute") if role in told), "unknown")
@@ -128,9 +132,8 @@ def _role(case: Case, step: Step) -> Step | None:
     role = role_of(case)
     if role == "compute":
         return None
-    hosts = [host.partition(".")[0] for host in case.site.controllers]
-    short = case.name.partition(".")[0]
-    which = "" if short not in hosts else " (primary)" if hosts[0] == short else " (backup)"
+    mine = [short(host) in case.names for host in case.site.controllers]
+    which = "" if not any(mine) else " (primary)" if mine[0] else " (backup)"
     return step.instead("investigate", "ladder.controller", _OF_ROLE[role].format(which=which))
 
 

@@ -11,12 +11,10 @@ from dataclasses import dataclass, replace
 from nccl_slurm.parse.xidrow import Xid
 from nccl_slurm.recommend import nvlink
 from nccl_slurm.recommend.fault import XID, Fault, same_gpu
-from nccl_slurm.recommend.policy import FaultRow, Policy
+from nccl_slurm.recommend.policy import HARDWARE, FaultRow, Policy
 
 __all__ = ["HARDWARE", "WEIGHT", "Judgement", "classed", "judge"]
 
-#: Classes that blame a machine.
-HARDWARE = frozenset({"gpu-hw-ecc", "gpu-hw-lost", "nvlink-fabric"})
 #: Actions on a node by weight.
 WEIGHT = ("none", "unknown", "fix-code", "fix-config", "network", "investigate", "reboot", "replace")
 

@@ -6,8 +6,9 @@ a row of the same code or id replaces the packaged one, any other is added.
 
 from __future__ import annotations
 
+import difflib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
@@ -22,13 +23,32 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["DECODED", "REGISTER_MEANS", "Decode", "FaultRow", "Limit", "Policy", "Register", "default", "load"]
+__all__ = [
+    "DECODED",
+    "HARDWARE",
+    "REGISTER_MEANS",
+    "Decode",
+    "FaultRow",
+    "Limit",
+    "Policy",
+    "Register",
+    "default",
+    "load",
+]
 
+#: Classes that blame a machine.
+HARDWARE = frozenset({"gpu-hw-ecc", "gpu-hw-lost", "nvlink-fabric"})
 #: What bits of Xid 74's registers may mean, see data/nvlink.toml.
 REGISTER_MEANS = ("ignore", "threshold", "sympathetic", "parity", "seating", "signal", "repeated", "unexpected")
 #: Immediate actions of the table for Xid 144-150.
 DECODED = ("IGNORE", "RESET_GPU", "XID_154_EVAL")
 _FILES = ("xid.toml", "faults.toml", "nvlink.toml")
+#: Tables of a site's file; ``row`` is read by `parse.patterns`, ``threshold`` by `history.thresholds`.
+_TABLES = ("fault", "limit", "nvlink4", "nvlink5", "row", "threshold", "xid")
+_FLAGS = ("fleet", "final", "hardware", "stands", "unused")
+#: Told by its code, in [[xid]].
+_XID = "kernel.xid"
+_LARGEST = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -116,13 +136,16 @@ def default() -> Policy:
     return load()
 
 
-def load(extra: Sequence[str] = ()) -> Policy:
-    """``extra``: a site's TOML texts, in order. Raises ConfigError with the row that is wrong."""
+def load(extra: Sequence[str] = (), patterns: Collection[str] | None = None) -> Policy:
+    """``extra``: a site's TOML texts, in order. ``patterns``: ids of all line patterns, which a fault of the site may
+    name beside readings; None: its id is not looked at. Raises ConfigError with the row that is wrong."""
     folder = resources.files("nccl_slurm").joinpath("data")
     texts = [folder.joinpath(name).read_text(encoding="utf-8") for name in _FILES]
     tables = [_table(text) for text in (*texts, *extra)]
+    if patterns is not None:
+        _known_faults(tables, patterns)
     return Policy(
-        xids={xid.code: xid for xid in _rows(tables, "xid", xid_row)},
+        xids={xid.code: xid for xid in _rows(tables, "xid", _xid)},
         faults=tuple({row.id: row for row in _rows(tables, "fault", _fault)}.values()),
         limits=_known_limits({limit.id: limit for limit in _rows(tables, "limit", _limit)}, tables[: len(_FILES)]),
         nvlink4=tuple({(row.register, row.bits): row for row in _rows(tables, "nvlink4", _register)}.values()),
@@ -135,7 +158,19 @@ def _table(text: str) -> Mapping[str, Any]:
         table: Mapping[str, Any] = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"rules: not TOML: {error}") from None
+    for name in table:
+        if name not in _TABLES:
+            raise ConfigError(f"rules: {name!r}: unknown{_nearest(name, _TABLES)}; a file has {_listed(_TABLES)}")
     return table
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"[[{name}]]" for name in names)
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(name[:100], known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _rows(tables: Sequence[Mapping[str, Any]], name: str, read: Callable[[Mapping[str, Any]], Any]) -> Iterator[Any]:
@@ -155,10 +190,50 @@ def _known_limits(limits: dict[str, Limit], packaged: Sequence[Mapping[str, Any]
     return limits
 
 
+def _known_faults(tables: Sequence[Mapping[str, Any]], patterns: Collection[str]) -> None:
+    """A row for what nobody ever tells is a slip of the pen too."""
+    packaged, site = tables[: len(_FILES)], tables[len(_FILES) :]
+    known = {row.id.partition("/")[0] for row in _rows(packaged, "fault", _fault)} | set(patterns)
+    for row in _rows(site, "fault", _fault):
+        name = row.id.partition("/")[0]
+        if name not in known:
+            why = f"no line pattern and no reading has this name{_nearest(name, known)}"
+            raise ConfigError(f"fault {row.id!r}: {why}; `nccl-slurm rules list` prints them")
+
+
+def _xid(value: Mapping[str, Any]) -> Xid:
+    what = f"Xid {value.get('code')!r}"
+    row = xid_row(value)
+    _number(value, "code", what, 1, 9999)
+    _flags(value, what)
+    for key in ("source", *(set(value) - {"code", "class", "after", *_FLAGS})):
+        if not isinstance(value.get(key), str) or (key == "source" and not value[key]):
+            raise ConfigError(f"{what}: {key} must be text")
+    if row.hint not in HARDWARE and {row.action, *row.after} & {"reboot", "replace"}:
+        raise ConfigError(f"{what}: reboot and replace need a class of hardware: {', '.join(sorted(HARDWARE))}")
+    return row
+
+
+def _flags(value: Mapping[str, Any], what: str) -> None:
+    for key in _FLAGS:
+        if not isinstance(value.get(key, False), bool):
+            raise ConfigError(f"{what}: {key} must be true or false, without quotes")
+
+
+def _number(value: Mapping[str, Any], key: str, what: str, least: int, most: int) -> None:
+    """A whole number, where the row has it."""
+    told = value.get(key, least)
+    if isinstance(told, bool) or not isinstance(told, int) or not least <= told <= most:
+        raise ConfigError(f"{what}: {key} must be a whole number from {least} to {most}")
+
+
 def _fault(value: Mapping[str, Any]) -> FaultRow:
     what = f"fault {value.get('id')!r}"
     keys = {"id", "also", "match", "class", "hardware", "action", "after", "final", "stands", "source"}
     _check(value, keys, ("id", "action", "source"), what)
+    _flags(value, what)
+    if value["id"] == _XID:
+        raise ConfigError(f"{what}: Xids are told by their codes: write [[xid]]")
     _one_of(value["action"], ACTIONS, f"{what}: action")
     if value.get("class") is not None:
         _one_of(value["class"], CLASSES, f"{what}: class")
@@ -188,6 +263,8 @@ def _limit(value: Mapping[str, Any]) -> Limit:
     number = value.get("value")
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < 1e9:
         raise ConfigError(f"{what}: value must be a number from 0 on")
+    if value["id"].endswith("-share") and number > 1:
+        raise ConfigError(f"{what}: value is a share, it must be from 0 to 1")
     return Limit(value["id"], float(number), str(value.get("means", "")), value["source"])
 
 
@@ -196,9 +273,13 @@ def _register(value: Mapping[str, Any]) -> Register:
     _check(value, {"register", "bits", "means", "report"}, ("means",), what)
     _one_of(value["means"], REGISTER_MEANS, f"{what}: means")
     bits = value.get("bits")
-    if not isinstance(value.get("register"), int) or not isinstance(bits, list):
+    if "register" not in value or not isinstance(bits, list):
         raise ConfigError(f"{what}: needs a number and a list of bits")
-    return Register(value["register"], frozenset(bits), value["means"], int(value.get("report", 0)))
+    _number(value, "register", what, 1, 7)
+    _number(value, "report", what, 0, 1000)
+    for bit in bits:
+        _number({"bits": bit}, "bits", what, 0, 31)
+    return Register(value["register"], frozenset(bits), value["means"], value.get("report", 0))
 
 
 def _decode(value: Mapping[str, Any]) -> Decode:
@@ -209,8 +290,11 @@ def _decode(value: Mapping[str, Any]) -> Decode:
         if value.get(key) is not None:
             _one_of(value[key], DECODED, f"{what}: {key}")
     units = _strings(value, "unit", what)
-    if not isinstance(value.get("xid"), int) or not units:
+    if "xid" not in value or not units:
         raise ConfigError(f"{what}: needs a number and units")
+    _number(value, "xid", what, 144, 150)
+    for key, most in (("reason", 0x3F), ("status", _LARGEST - 1)):
+        _number(value, key, what, 0, most)
     told = (value.get("reason"), value.get("status"))
     return Decode(value["xid"], units, *told, value["nvidia"], value["investigatory"], value.get("promoted"))
 
@@ -226,7 +310,7 @@ def _check(value: Mapping[str, Any], keys: set[str], texts: Sequence[str], what:
 
 def _strings(value: Mapping[str, Any], key: str, what: str) -> tuple[str, ...]:
     items = value.get(key, [])
-    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+    if not isinstance(items, list) or not all(isinstance(item, str) and item for item in items):
         raise ConfigError(f"{what}: {key} must be a list of texts")
     return tuple(items)
 

@@ -7,21 +7,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["INSTANCE", "KINDS", "NodeNow", "Running", "Site", "kind_of"]
+__all__ = ["INSTANCE", "KINDS", "NodeNow", "Running", "Site", "kind_of", "short"]
 
 KINDS = ("hyperpod", "slurm")
 #: Instance ids of EC2 (botocore 1.43.11: 8 hexadecimal digits, 9 more in newer ones).
 INSTANCE = re.compile(r"i-[0-9a-f]{8}(?:[0-9a-f]{9})?\Z")
 
 
+#: An address has no domain behind its first dot.
+_ADDRESS = re.compile(r"[0-9.]+\Z|.*:")
+
+
 @dataclass(frozen=True)
 class NodeNow:
-    """A node as Slurm shows it now: ``state`` with its flags (``IDLE+DRAIN+REBOOT_REQUESTED``), None: not observed."""
+    """A node as Slurm shows it now: ``state`` with its flags (``IDLE+DRAIN+REBOOT_REQUESTED``), None: not observed.
+    ``hosts``: host name and address that Slurm has for it beside its name. ``switch``: the one it hangs on."""
 
     state: str | None = None
     reason: str | None = None
     switch: str | None = None
     booted: float | None = None
+    hosts: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -36,9 +42,9 @@ class Running:
 @dataclass(frozen=True)
 class Site:
     """``controllers``: primary first, then backups, as ``scontrol ping`` and slurm.conf name them. ``now`` by node.
-    ``jobs`` by node; a node that is missing there was not asked. ``open``: node → reboot | replace, recommended and
-    neither carried out nor declined. ``suspects``: node → why, of statistics over jobs: a look at most. ``nodes``: size
-    of the fleet. ``aws_cluster``, ``region``: HyperPod's.
+    ``databases``, ``logins``: hosts as well. ``jobs`` by node; a node that is missing there was not asked. ``open``:
+    node → reboot | replace, recommended and neither carried out nor declined. ``suspects``: node → why, of statistics
+    over jobs: a look at most. ``nodes``: size of the fleet. ``aws_cluster``, ``region``: HyperPod's.
     """
 
     kind: str = ""
@@ -52,6 +58,11 @@ class Site:
     open: Mapping[str, str] = field(default_factory=dict)
     suspects: Mapping[str, str] = field(default_factory=dict)
     nodes: int | None = None
+
+
+def short(host: str) -> str:
+    """The name without its domain; an address as it is."""
+    return host if _ADDRESS.match(host) else host.partition(".")[0].lower()
 
 
 def kind_of(configured: str, records: Iterable[Mapping[str, Any]]) -> str:

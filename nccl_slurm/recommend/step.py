@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.history.machine import Machine, MachineEvent
-from nccl_slurm.recommend.fault import Fault, of_machine, same_gpu
+from nccl_slurm.recommend.fault import Fault, is_over, of_machine, same_gpu
 from nccl_slurm.recommend.judgement import WEIGHT, Judgement, classed, judge
 from nccl_slurm.recommend.policy import Policy
 from nccl_slurm.recommend.tried import Tried, tried
@@ -43,7 +43,8 @@ def next_step(faults: Sequence[Fault], machine: Machine | None, policy: Policy) 
     """
     known = [classed(one, policy) for one in of_machine(machine)]
     present = [classed(one, policy) for one in faults]
-    present += _standing(present, known, policy)
+    if machine is not None:
+        present += _standing(present, known, machine, policy)
     steps = [
         _step(one, machine, policy) for one in judge(present, policy, known) if one.fault.failure_class != _PROGRAM
     ]
@@ -61,11 +62,11 @@ def _newest(judged: Iterable[Judgement]) -> list[Judgement]:
     return list(found.values())
 
 
-def _standing(present: Iterable[Fault], known: Iterable[Fault], policy: Policy) -> list[Fault]:
-    """Readings of the past that no reboot clears (remap failure, SRAM threshold), of a GPU that shows its class now."""
-    known = list(known)
+def _standing(present: Iterable[Fault], known: Sequence[Fault], machine: Machine, policy: Policy) -> list[Fault]:
+    """Readings of the past that no reboot clears (remap failure, SRAM threshold), of a GPU that shows its class now;
+    until one no longer shows it."""
     rows = ((fault, policy.row(fault.name, fault.text)) for fault in known)
-    stands = [fault for fault, row in rows if row is not None and row.stands]
+    stands = [fault for fault, row in rows if row is not None and row.stands and not is_over(fault, machine)]
     return [
         old
         for old in stands

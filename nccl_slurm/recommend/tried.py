@@ -6,6 +6,7 @@ order is believed only beyond what the clocks may err. Who asked for the reboot 
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,15 +19,15 @@ from nccl_slurm.recommend.policy import Policy
 __all__ = ["Tried", "tried", "unreturned"]
 
 _DAY_S = 86_400.0
-#: Slurm's own word where a node did not register in ResumeTimeout after ``scontrol reboot`` (slurmctld).
-_TIMED_OUT = "reboot timed out"
+#: Slurm's own end of a reason where a node did not register in ResumeTimeout after ``scontrol reboot`` (slurmctld).
+_TIMED_OUT = re.compile(r"(?:\A| : )reboot timed out\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Tried:
     """``seen``: the same fault in other bursts, oldest first. ``failed``: reboots after which it came back. ``since``:
     the last boot after the newest such fault, so nobody knows yet whether it helped. ``lost``: the node did not come
-    back.
+    back, and does not answer. One that answers was never down: the reboot did not happen.
     """
 
     seen: Sequence[Fault] = ()
@@ -58,7 +59,7 @@ def tried(fault: Fault, machine: Machine, policy: Policy) -> Tried:
         seen=tuple(one for one in near if abs((one.time or 0.0) - fault.time) > policy.limit("burst-gap-s")),
         failed=tuple(boot for _, boot in reversed(links) if boot is not None),
         since=since[-1] if since else None,
-        lost=lost if lost and not any(boot.time > lost.time for boot in since) else None,
+        lost=lost if lost and _silent(machine, lost) and not any(boot.time > lost.time for boot in since) else None,
     )
 
 
@@ -105,8 +106,13 @@ def unreturned(machine: Machine, since: float) -> MachineEvent | None:
     back now."""
     found = None
     for event in machine.of_kind("state", since):
-        if _TIMED_OUT in str(event.data.get("reason") or "").lower():
+        if _TIMED_OUT.search(str(event.data.get("reason") or "")):
             found = event
         elif not event.name.upper().startswith("DOWN"):
             found = None
     return found
+
+
+def _silent(machine: Machine, lost: MachineEvent) -> bool:
+    """By the newest state: Slurm adds the flag some time after it gave the node up."""
+    return "NOT_RESPONDING" in list(machine.of_kind("state", lost.time))[-1].name.split("+")

@@ -7,17 +7,21 @@ from dataclasses import dataclass
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.history.machine import Machine
 from nccl_slurm.history.rows import RecommendationRow
+from nccl_slurm.recommend.fault import Fault, of_event, of_machine, same
 
 __all__ = ["Outcome", "outcome"]
 
 #: The event of a machine's history that shows an action done.
 _DONE = {"reboot": "boot", "replace": "replaced"}
+#: Whose reasons show that somebody looks at a node; Slurm and its health checks take nodes out by themselves.
+_OF_PEOPLE = ("person", "nccl-slurm")
+_BURST_S = 180.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """``carried_out`` and ``came_back`` are times, None for *not seen*; ``came_back`` is the first fault of the same
-    class after it was carried out."""
+    """``carried_out`` and ``came_back`` are times, None for *not seen*; ``came_back`` is the first time that the same
+    fault was seen after it was carried out: as in the ladder, of the same class on the same GPU."""
 
     carried_out: float | None
     came_back: float | None
@@ -33,9 +37,7 @@ def outcome(row: RecommendationRow, machine: Machine | None) -> Outcome | None:
     done = _carried_out(row, machine, row.decided)
     if done is None:
         return Outcome(None, None, f"accepted {rfc3339(row.decided)}; not seen to be carried out")
-    back = next(
-        (event.time for event in machine.of_kind("fault", done) if event.failure_class == row.failure_class), None
-    )
+    back = _came_back(row, machine, done)
     told = f"carried out {rfc3339(done)}"
     since = f"the same kind of fault came back {rfc3339(back)}" if back is not None else "no such fault since"
     return Outcome(done, back, f"{told}; {since}")
@@ -44,5 +46,25 @@ def outcome(row: RecommendationRow, machine: Machine | None) -> Outcome | None:
 def _carried_out(row: RecommendationRow, machine: Machine, decided: float) -> float | None:
     if row.action in _DONE:
         return next((event.time for event in machine.of_kind(_DONE[row.action], decided)), None)
-    taken_out = [event.time for event in machine.of_kind("state", decided) if event.name != "UP"]
-    return taken_out[0] if taken_out else None
+    states = (event for event in machine.of_kind("state", decided) if event.name != "UP")
+    return next((event.time for event in states if event.data.get("owner") in _OF_PEOPLE), None)
+
+
+def _came_back(row: RecommendationRow, machine: Machine, done: float) -> float | None:
+    """Where its history has no fault that it rests on, the class alone tells. That of a board which was taken out
+    can't come back."""
+    past = [of_event(event) for event in machine.of_kind("fault")]
+    causes = _last_burst([one for one in past if one.failure_class == row.failure_class and not one.after(row.opened)])
+    of_boards = of_machine(machine)
+    now = [one for one in of_boards if (one.time or 0.0) >= done]
+    if causes:
+        there = [cause for cause in causes if cause in of_boards]
+        again = [one for one in now if any(same(one, cause, past) for cause in there)]
+    else:
+        again = [one for one in now if one.failure_class == row.failure_class]
+    return again[0].time if again else None
+
+
+def _last_burst(faults: list[Fault]) -> list[Fault]:
+    """The newest, and others of about its time: several GPUs may have failed at once."""
+    return [one for one in faults if (faults[-1].time or 0.0) - (one.time or 0.0) <= _BURST_S]

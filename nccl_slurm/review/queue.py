@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from nccl_slurm.history.rows import ACTIVE, AuditRow, RecommendationRow
 from nccl_slurm.model import Recommendation
 
-__all__ = ["ACTIONS_ON_MACHINES", "Change", "Source", "by_daemon", "due", "renew"]
+__all__ = ["ACTIONS_ON_MACHINES", "Change", "Source", "by_daemon", "due", "given_up", "renew"]
 
 #: From the least to the most that a machine may need.
 ACTIONS_ON_MACHINES = ("investigate", "reboot", "replace")
+
+#: Rules of the guards that say *nothing new for now*: what was asked before neither goes nor stays because of them.
+_FOR_NOW = ("ladder.in-progress", "ladder.wait")
 
 Change = tuple[RecommendationRow, str]
 
@@ -46,7 +49,9 @@ def renew(
     ``known``: what is active of the machines that are wanted, and all that rests on this run. ``carried_out``: an
     accepted action was done, so that what comes now is a new matter.
     """
+    wanted = list(wanted)
     changes: list[Change] = []
+    left = {_identity(one, source) for one in wanted if one.rule in _FOR_NOW and one.action == "none"}
     asked = {_identity(one, source): one for one in wanted if one.target and one.action in ACTIONS_ON_MACHINES}
     for identity, one in asked.items():
         mine = [row for row in known if row.identity == identity]
@@ -54,20 +59,29 @@ def renew(
     changes += [
         (replace(row, state="withdrawn", changed=now), "withdrawn")
         for row in known
-        if row.key == source.key and row.state in ACTIVE and row.identity not in asked
+        if row.key == source.key and row.state in ACTIVE and row.identity not in asked and row.identity not in left
     ]
     return changes
 
 
 def due(rows: Iterable[RecommendationRow], now: float) -> list[Change]:
-    """What time alone changes: a snooze is over, a recommendation too old to be believed."""
+    """What time alone changes: a snooze is over, and who snoozed it has as long to decide as at first; a recommendation
+    is too old to be believed."""
     changes: list[Change] = []
     for row in rows:
         if row.state == "snoozed" and row.until is not None and row.until <= now:
-            changes.append((replace(row, state="open", until=None, changed=now), "open again"))
+            expires = max(row.expires, now + (row.expires - row.opened))
+            changes.append((replace(row, state="open", until=None, changed=now, expires=expires), "open again"))
         elif row.state == "open" and row.expires <= now:
             changes.append((replace(row, state="expired", changed=now), "expired"))
     return changes
+
+
+def given_up(changes: Iterable[Change], source: Source) -> list[str]:
+    """Machines of which this run asks less than it did: another run may still ask for as much."""
+    least = {row.identity: _rank(row.action) for row, word in changes if word == "opened"}
+    gone = [row for row, word in changes if word in ("superseded", "withdrawn") and row.key == source.key]
+    return [row.identity for row in gone if least.get(row.identity, -1) < _rank(row.action)]
 
 
 def by_daemon(row: RecommendationRow, what: str, at: float, host: str) -> AuditRow:

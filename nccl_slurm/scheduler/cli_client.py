@@ -134,6 +134,15 @@ class CliClient:
             raise _error("scontrol ping", answer)
         return found
 
+    def database_hosts(self) -> tuple[str, ...]:
+        return text.read_database_hosts(self._ask("sacctmgr", "-n", "show", "configuration"))
+
+    def switches(self) -> dict[str, str]:
+        answer = self._call("scontrol", "show", "topology")
+        if answer.code != 0 and text.NO_TOPOLOGY not in answer.error:
+            raise _error("scontrol show topology", answer)
+        return text.read_switches(answer.out)
+
     def version(self) -> tuple[int, int]:
         if self._version is None:
             self._version = text.read_version(self._ask("scontrol", "--version"))
@@ -149,8 +158,11 @@ class CliClient:
 
     def node_events(self, since: float, until: float | None = None) -> tuple[NodeEvent, ...]:
         words = [f"start=uts{int(since)}"] + ([f"end=uts{int(until) + 1}"] if until is not None else [])
-        form = "format=" + ",".join(text.EVENT_FIELDS)
-        return text.read_events(self._ask("sacctmgr", "-n", "-P", "show", "event", *words, form))
+        told, bare = (self._events(words, fields) for fields in (text.EVENT_FIELDS, text.EVENT_FIELDS[:-1]))
+        return text.read_events(bare, told)
+
+    def _events(self, words: Sequence[str], fields: Sequence[str]) -> str:
+        return self._ask("sacctmgr", "-n", "-P", "show", "event", *words, "format=" + ",".join(fields))
 
     def jobs(self) -> tuple[LiveJob, ...]:
         delimiter = _delimiter()

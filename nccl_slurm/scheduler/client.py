@@ -61,7 +61,8 @@ class NodeState:
     """``state`` is the base (``IDLE``), ``flags`` what Slurm adds to it (``DRAIN``, ``NOT_RESPONDING`` …).
 
     ``boot_time`` wobbles by a second without a reboot and is None for seconds after a resume. ``gpus``: how many
-    slurm.conf has for the node; None where they may be parts of GPUs (MIG).
+    slurm.conf has for the node; None where they may be parts of GPUs (MIG). ``hostname``, ``address``: slurm.conf's
+    NodeHostname and NodeAddr, by default the name.
     """
 
     name: str
@@ -74,6 +75,7 @@ class NodeState:
     slurmd_start: float | None = None
     version: str | None = None
     gpus: int | None = None
+    hostname: str | None = None
     address: str | None = None  # NodeAddr: what Slurm itself connects to
 
     @property
@@ -218,6 +220,7 @@ class Settings:
     tracks_gpus: bool = False  # AccountingStorageTRES names gres/gpu; where not, GPUs of a job are not told
     slurm_user: str | None = None
     slurm_uid: int | None = None
+    database_hosts: tuple[str, ...] = ()  # of slurmdbd, by slurm.conf
     min_job_age_s: float = 300.0  # so long after its end slurmctld still knows a job
 
 
@@ -232,6 +235,12 @@ class SchedulerClient(Protocol):
         """Asked each time; cheap (about 0.1 s)."""
 
     def controllers(self) -> Sequence[Controller]: ...
+
+    def database_hosts(self) -> Sequence[str]:
+        """Of slurmdbd and of the database behind it, backups too, as slurm.conf and slurmdbd.conf name them."""
+
+    def switches(self) -> Mapping[str, str]:
+        """Node → leaf switch; empty where Slurm has no tree of switches."""
 
     def version(self) -> tuple[int, int]:
         """Of the commands on this host: (22, 5)."""

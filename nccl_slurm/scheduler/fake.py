@@ -64,6 +64,8 @@ class FakeSlurm:
         self.held = False
         self.calls: list[tuple[Any, ...]] = []
         self.controller_list = (Controller("ctl", "primary", True),)
+        self.database_list: tuple[str, ...] = ()
+        self.switch_of: dict[str, str] = {}
         self._release = version
         self._has_accounting = accounting
         self._clock = clock or MovableClock(1_000_000_000.0)
@@ -193,6 +195,14 @@ class FakeSlurm:
 
     def controllers(self) -> tuple[Controller, ...]:
         return self.controller_list
+
+    def database_hosts(self) -> tuple[str, ...]:
+        self._need("slurmdbd")
+        return self.database_list
+
+    def switches(self) -> dict[str, str]:
+        self._need("slurmctld")
+        return self.switch_of
 
     def version(self) -> tuple[int, int]:
         return self._release

@@ -75,6 +75,8 @@ def _node(item: _Item) -> NodeState:
         slurmd_start=_time(item["slurmd_start_time"]),
         version=text_of(item.get("version") or item.get("slurmd_version")),
         gpus=configured_gpus(item["gres"]),
+        hostname=text_of(item["hostname"]),
+        address=text_of(item["address"]),
     )
 
 

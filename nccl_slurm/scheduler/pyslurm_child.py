@@ -19,7 +19,7 @@ from typing import Any
 
 NODE = (
     *("name", "state", "reason", "reason_time", "boot_time", "slurmd_start_time", "slurm_version"),
-    "configured_gres",
+    *("configured_gres", "hostname", "address"),
 )
 JOB = (
     *("id", "name", "state", "array_id", "array_task_id", "array_tasks_waiting", "array_tasks_parallel"),

@@ -48,6 +48,8 @@ def _node(row: _Row) -> NodeState:
         slurmd_start=_time(row["slurmd_start_time"]),
         version=text_of(row["slurm_version"]),
         gpus=configured_gpus(",".join(f"{name}:{count}" for name, count in row["configured_gres"].items())),
+        hostname=text_of(row["hostname"]),
+        address=text_of(row["address"]),
     )
 
 

@@ -19,6 +19,7 @@ from nccl_slurm.scheduler.client import Controller, NodeEvent, NodeState, Settin
 
 __all__ = [
     "EVENT_FIELDS",
+    "NO_TOPOLOGY",
     "clean",
     "configured_gpus",
     "exit_pair",
@@ -28,10 +29,12 @@ __all__ = [
     "number_of",
     "read_config",
     "read_controllers",
+    "read_database_hosts",
     "read_events",
     "read_nodes",
     "read_offered_fields",
     "read_partitions",
+    "read_switches",
     "read_version",
     "records",
     "split_state",
@@ -39,6 +42,18 @@ __all__ = [
     "time_of",
 ]
 
+#: Slurm's word where no plugin of topology is set.
+NO_TOPOLOGY = "No topology information available"
+_DATABASE_HOSTS = (
+    "AccountingStorageHost",
+    "AccountingStorageBackupHost",
+    "DbdHost",
+    "DbdAddr",
+    "DbdBackupHost",
+    "StorageHost",
+    "StorageBackupHost",
+)
+_LOOPBACK = re.compile(r"localhost|127\.|::1")
 #: What Slurm prints for *nothing*.
 _NOTHING = frozenset(
     {"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", "UNKNOWN", "None assigned", "Not Set", "NOT_SET"}
@@ -163,6 +178,7 @@ _NODE_KEYS = {
     "slurmd": re.compile(r" SlurmdStartTime=(\S+)"),
     "version": re.compile(r" Version=(\S+)"),
     "gres": re.compile(r" Gres=(\S+)"),
+    "hostname": re.compile(r" NodeHostName=(\S+)"),
 }
 #: Text of administrators, in this order; InstanceId and InstanceType are Slurm's.
 _REASON = re.compile(r" Reason=(.*?)(?= (?:Comment|Extra|InstanceId|InstanceType)=|\s*$)", re.DOTALL)
@@ -199,6 +215,7 @@ def _node(chunk: str) -> NodeState | None:
         slurmd_start=time_of(values.get("slurmd")),
         version=text_of(values.get("version")),
         gpus=configured_gpus(values.get("gres")),
+        hostname=text_of(values.get("hostname")),
         address=text_of(values.get("address")),
     )
 
@@ -224,15 +241,38 @@ def _reason(free: str) -> tuple[str | None, str | None, float | None]:
     return clean(text), (clean(stamp.group(1)) if stamp else None), (time_of(stamp.group(2)) if stamp else None)
 
 
-def read_events(text: str) -> tuple[NodeEvent, ...]:
-    """``sacctmgr -nP show event format=EVENT_FIELDS``, oldest first. Rows without a node (TRES changes) left out."""
-    rows = (line.split("|", len(EVENT_FIELDS) - 1) for line in text.split("\n"))
-    events = [event for row in rows if len(row) == len(EVENT_FIELDS) and (event := _event(row))]
+def read_events(bare: str, told: str = "") -> tuple[NodeEvent, ...]:
+    """``sacctmgr -nP show event``, oldest first: ``bare`` with ``format=`` all of EVENT_FIELDS but the reason, ``told``
+    with all of them. Rows without a node (TRES changes) left out.
+
+    A reason may hold ``|`` and newlines, and so whole rows of other nodes: what rows there are, ``bare`` alone tells.
+    """
+    rows = [row for line in bare.split("\n") if len(row := line.split("|")) == len(EVENT_FIELDS) - 1]
+    reasons = _reasons(told, rows)
+    events = [event for number, row in enumerate(rows) if (event := _event(row, reasons.get(number)))]
     return tuple(sorted(events, key=lambda event: event.start))
 
 
-def _event(row: Sequence[str]) -> NodeEvent | None:
-    name, start, end, state, user, reason = row
+def _reasons(told: str, rows: Sequence[Sequence[str]]) -> dict[int, str]:
+    """By number of the row. Lines that begin no row go on with the reason of the one before."""
+    waiting: dict[tuple[str, str], list[int]] = {}
+    for number, (node, start, *_) in enumerate(rows):
+        waiting.setdefault((node, start), []).append(number)
+    reasons: dict[int, str] = {}
+    current: int | None = None
+    for line in told.split("\n"):
+        parts = line.split("|", len(EVENT_FIELDS) - 1)
+        numbers = waiting.get((parts[0], parts[1])) if len(parts) == len(EVENT_FIELDS) else None
+        if numbers:
+            current = numbers.pop(0)
+            reasons[current] = parts[-1]
+        elif current is not None and line:
+            reasons[current] += f" {line}"
+    return reasons
+
+
+def _event(row: Sequence[str], reason: str | None) -> NodeEvent | None:
+    name, start, end, state, user = row
     begun = time_of(start)
     if not name or begun is None or not state:
         return None
@@ -242,7 +282,7 @@ def _event(row: Sequence[str]) -> NodeEvent | None:
 
 def read_config(text: str) -> Settings:
     """``scontrol show config``."""
-    pairs = dict(re.findall(r"^(\S+)[ \t]*= ?(.*?)[ \t]*$", text, re.MULTILINE))
+    pairs = _pairs(text)
     cluster = text_of(pairs.get("ClusterName"))
     if cluster is None:
         raise SlurmRefused("scontrol show config names no cluster; is this version of Slurm supported?")
@@ -256,8 +296,31 @@ def read_config(text: str) -> Settings:
         tracks_gpus="gres/gpu" in pairs.get("AccountingStorageTRES", ""),
         slurm_user=user.group(1) if user else None,
         slurm_uid=int(user.group(2)) if user else None,
+        database_hosts=_hosts(pairs, _DATABASE_HOSTS[:2]),
         min_job_age_s=float(age.group(1)) if age else 300.0,
     )
+
+
+def read_database_hosts(text: str) -> tuple[str, ...]:
+    """``sacctmgr show configuration``: slurm.conf's words for slurmdbd's host, then slurmdbd's own for its and its
+    database's."""
+    return _hosts(_pairs(text), _DATABASE_HOSTS)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(re.findall(r"^(\S+)[ \t]*= ?(.*?)[ \t]*$", text, re.MULTILINE))
+
+
+def _hosts(pairs: dict[str, str], names: Sequence[str]) -> tuple[str, ...]:
+    """A loopback address is that of whoever says so: the host that another line names."""
+    told = [text_of(pairs.get(name)) for name in names]
+    return tuple(dict.fromkeys(host for host in told if host and not _LOOPBACK.match(host)))
+
+
+def read_switches(text: str) -> dict[str, str]:
+    """``scontrol show topology`` (topology/tree): ``SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[1-2]``; leaves alone."""
+    found = re.findall(r"^SwitchName=(\S+) Level=0 (?:.* )?Nodes=(\S+)", text, re.MULTILINE)
+    return {node: clean(switch) for switch, nodes in found for node in hosts_of(nodes)}
 
 
 def read_version(text: str) -> tuple[int, int] | None:

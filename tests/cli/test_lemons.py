@@ -149,3 +149,8 @@ def test_a_wrong_row_is_named_with_its_file(
         nccl_slurm(("nodes", "--lemons"))
     assert left.value.code == 2
     assert "rules.d/site.toml" in capsys.readouterr().err
+
+
+def test_a_node_that_slurm_has_no_more_is_in_no_list(sour: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    sour.add_node_events([NodeEventRow("n7", time.time() - DAY, "REMOVED")])
+    assert run(capsys, "--exclude")[0] == ""

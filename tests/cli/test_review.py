@@ -117,10 +117,12 @@ def test_accept_prints_the_command_and_runs_nothing(site: Path, capsys: pytest.C
 
 def test_a_decision_is_a_part_of_the_machines_past(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Store.open(f"sqlite:///{site}/store.db") as store:
-        store.name_machines(["n1"], 1.0)
+        store.hand_over("n1", "i-1", "dmi-uuid", 1.0, replaced=False)
+        store.hand_over("n1", "i-2", "dmi-uuid", 2.0, replaced=True)
     assert run(capsys, "review", "n1", "--decline", "--note", "known")[0] == 0
     with Store.open(f"sqlite:///{site}/store.db", read_only=True) as store:
-        (event,) = store.machine("n1").of_kind("action")
+        assert list(store.machine("n1").of_kind("action")) == []
+        (event,) = store.machine_of("i-1").of_kind("action")  # type: ignore[union-attr]
     assert (event.name, event.data["action"], event.data["note"]) == ("declined", "reboot", "known")
 
 
@@ -195,3 +197,39 @@ def test_one_look_at_the_store_for_all_rows(
 
     monkeypatch.setattr(Store, "open", counted)
     assert run(capsys, *words)[0] == 0 and len(opened) == 1
+
+
+def test_what_is_closed_has_no_command(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store.open(f"sqlite:///{site}/store.db") as store:
+        (known,) = store.active_recommendations()
+        gone = replace(known, state="withdrawn", by="alice", decided=NOW)
+        store.save_recommendations([(gone, by_daemon(gone, "withdrawn", NOW, "ctl"))])
+    status, out, _ = run(capsys, "review", "n1")
+    assert status == 0 and review.RUN_YOURSELF not in out and "decided   by alice" in out
+
+
+def test_while_recovery_is_in_progress_no_command_is_printed(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store.open(f"sqlite:///{site}/store.db") as store:
+        store.add_node_events([NodeEventRow("n1", 30.0, "DOWN+REBOOT_ISSUED", "x : reboot issued")])
+    for words in (("review", "n1"), ("review", "n1", "--accept")):
+        _, out, _ = run(capsys, *words)
+        assert "Recovery is in progress (REBOOT_ISSUED)" in out and REBOOT not in out
+
+
+@pytest.mark.parametrize("which", ["\u00b2", "9" * 23, "9" * 5000, "#", "n9"])
+def test_what_is_no_number_and_no_node(site: Path, capsys: pytest.CaptureFixture[str], which: str) -> None:
+    status, _, err = run(capsys, "review", which)
+    assert status == 1 and "no recommendation has this number" in err
+
+
+def test_the_log_of_a_number_and_of_a_node(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for which in ("1", "#1", "n1"):
+        assert "#1 n1 opened" in run(capsys, "review", "--log", which)[1]
+    for which in ("2", "n2"):
+        assert run(capsys, "review", "--log", which)[1] == "the audit log is empty\n"
+
+
+def test_the_log_decides_nothing(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capsys, "review", "n1", "--accept", "--log")
+    assert (status, out) == (2, "") and "--log shows the audit log and decides nothing" in err
+    assert run(capsys, "review", "--log", "n1")[1].count("\n") == 1

@@ -10,6 +10,7 @@ from nccl_slurm.daemon.backfill import missed_edges
 from nccl_slurm.history.rows import NodeEventRow
 from nccl_slurm.scheduler.client import NodeEvent, NodeState
 from nccl_slurm.scheduler.text import read_events
+from tests.scheduler.test_text import bare
 
 Edge = tuple[float, str, str | None]
 
@@ -124,7 +125,7 @@ def test_rows_as_sacctmgr_prints_them() -> None:
         "n1|500|Unknown|DOWN|slurm(64030)|Node unexpectedly rebooted\n"
     )
     now = NodeState("n1", "DOWN", reason="Node unexpectedly rebooted")
-    found = missed_edges(read_events(printed), [edge(50, "UP")], {"n1": now}, 100.0, 1000.0)
+    found = missed_edges(read_events(bare(printed), printed), [edge(50, "UP")], {"n1": now}, 100.0, 1000.0)
     assert [(one.time, one.state, one.reason) for one in found] == [
         (200, "UP+DRAIN", ECC),
         (300, "UP+DRAIN", "second reason"),

@@ -57,22 +57,37 @@ def test_boot_ids(
     assert (found and (found.time, found.uncertainty_s)) == expected
 
 
+ISSUED = "kernel update : reboot issued"
+
+
 @pytest.mark.parametrize(
-    ("row", "name", "at"),
+    ("row", "booted", "name", "at"),
     [
-        (("BOOT", {"REBOOT_ISSUED"}, 300.0, "kernel update : reboot issued"), "asked", 300.0),
-        (("DOWN", {"REBOOT_ISSUED"}, 300.0, "x : reboot issued"), "asked", 300.0),
-        (("BOOT", {"REBOOT_ISSUED"}, None, "kernel update : reboot issued"), None, None),  # not back yet
-        (("DOWN", set(), 300.0, "x : reboot issued : reboot timed out"), None, None),
-        (("DOWN", set(), None, "Node unexpectedly rebooted"), "unasked", 100.0),
-        (("DOWN", {"NOT_RESPONDING"}, 300.0, "Not responding"), None, None),
-        (("DRAIN", set(), 300.0, None), None, None),
+        (("BOOT", {"REBOOT_ISSUED"}, 300.0, ISSUED), 250.0, "asked", 250.0),
+        (("DOWN", {"REBOOT_ISSUED"}, 300.0, ISSUED), 301.0, "asked", 301.0),  # BootTime wobbles
+        (("BOOT", {"REBOOT_ISSUED"}, None, ISSUED), 250.0, None, None),  # not back yet
+        (("BOOT", {"REBOOT_ISSUED"}, 300.0, ISSUED), 50.0, None, None),  # resumed, or timed out, without a boot
+        (("BOOT", {"REBOOT_ISSUED"}, 300.0, ISSUED), None, None, None),
+        (("BOOT", {"REBOOT_ISSUED"}, 300.0, ISSUED), 900.0, None, None),  # it booted later: whether here too, who knows
+        (("DOWN", set(), 300.0, "x : reboot issued : reboot timed out"), 250.0, None, None),
+        (("DRAIN", set(), 300.0, "ticket 4711 open, no reboot issued"), 250.0, None, None),  # a person's words
+        (("DRAIN", set(), 300.0, ISSUED), 250.0, None, None),
+        (("DOWN", set(), None, "Node unexpectedly rebooted"), 95.0, "unasked", 100.0),
+        (("DOWN", set(), None, "Node unexpectedly rebooted"), None, "unasked", 100.0),
+        (("DOWN", set(), None, "Node unexpectedly rebooted"), -900.0, None, None),
+        (("DRAIN", set(), None, "Node unexpectedly rebooted"), 95.0, None, None),
+        (("DOWN", set(), None, "Node unexpectedly rebooted twice, says bob"), 95.0, None, None),
+        (("DOWN", {"NOT_RESPONDING"}, 300.0, "Not responding"), 250.0, None, None),
+        (("DRAIN", set(), 300.0, None), 250.0, None, None),
     ],
 )
-def test_slurmdbds_rows(row: tuple[str, set[str], float | None, str | None], name: str | None, at: object) -> None:
+def test_slurmdbds_rows(
+    row: tuple[str, set[str], float | None, str | None], booted: float | None, name: str | None, at: object
+) -> None:
     state, flags, end, reason = row
     event = NodeEvent("n1", 100.0, end, state, frozenset(flags), "slurm(64030)", reason)
-    assert [(boot.name, boot.time) for _, boot in boots_of_events([event])] == ([(name, at)] if name else [])
+    found = [(boot.name, boot.time) for _, boot in boots_of_events([event], {"n1": booted})]
+    assert found == ([(name, at)] if name else [])
 
 
 @pytest.mark.parametrize(
@@ -86,6 +101,7 @@ def test_slurmdbds_rows(row: tuple[str, set[str], float | None, str | None], nam
         ("DOWN+NOT_RESPONDING", "kernel update : reboot issued", "asked"),
         ("UP+FAIL", "Action:Reboot", "asked"),
         ("UP+FAIL", "no Action:Reboot please", "unasked"),
+        ("UP+DRAIN", "ticket 4711, no reboot issued", "unasked"),
     ],
 )
 def test_asked_by_the_state_before(state: str, reason: str | None, name: str) -> None:

@@ -98,10 +98,16 @@ def test_ranks_are_merged_by_number() -> None:
         (None, None, ["ctl"], "unknown"),
         (False, "controller", [], "controller"),
         (False, None, ["n1.example"], "controller"),
+        (False, None, ["head1.example"], "controller"),  # NodeName=n1, the host is head1
+        (False, None, ["head"], "compute"),
     ],
 )
 def test_role(running: bool | None, node_type: str | None, controllers: list[str], role: str) -> None:
-    machine = {**record()["machine"], "role": {"slurmctld_running": running, "node_type": node_type}}
+    machine = {
+        **record()["machine"],
+        "hostname": "head1",
+        "role": {"slurmctld_running": running, "node_type": node_type},
+    }
     assert role_of("n1", record(machine=machine), controllers) == role
 
 

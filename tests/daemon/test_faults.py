@@ -98,7 +98,10 @@ def reading(*gpus: Any, at: float = 200.0, boot: str = "b", configured: int | No
 def after(first: Reading, second: Reading) -> list[tuple[str, dict[str, Any]]]:
     _, known = compared({}, first)
     events, _ = compared(known, second)
-    return [(event.name, {key: value for key, value in event.data.items() if key != "gpu"}) for event in events]
+    return [
+        (event.name, {key: value for key, value in event.data.items() if key not in ("gpu", "uuid")})
+        for event in events
+    ]
 
 
 GOOD = gpu()
@@ -108,7 +111,16 @@ CHANGES: dict[str, tuple[Reading, Reading, list[tuple[str, dict[str, Any]]]]] = 
     "remap failed": (reading(GOOD, at=100.0), reading(gpu(failure=True)), [("gpu.remap-failure", {})]),
     "remap pending": (reading(GOOD, at=100.0), reading(gpu(pending=True)), [("gpu.remap-pending", {})]),
     "pending still": (reading(gpu(pending=True), at=100.0), reading(gpu(pending=True)), []),
-    "pending over": (reading(gpu(pending=True), at=100.0), reading(GOOD), []),
+    "pending over": (reading(gpu(pending=True), at=100.0), reading(GOOD), [("over", {"was": "gpu.remap-pending"})]),
+    "failure over": (reading(gpu(failure=True), at=100.0), reading(GOOD), [("over", {"was": "gpu.remap-failure"})]),
+    "failure not told": (reading(gpu(failure=True), at=100.0), reading(gpu(failure=None)), []),
+    "another board in its place": (
+        reading(gpu(failure=True), at=100.0),
+        reading(gpu("GPU-c", bus_id=GOOD["bus_id"])),
+        [("changed", {"before": "GPU-a"})],
+    ),
+    "a board without a uuid": (reading(gpu(uuid="a"), at=100.0), reading(gpu("c", bus_id="0000:a1:00")), []),
+    "another board in another place": (reading(GOOD, at=100.0), reading(gpu("GPU-c")), []),
     "failed still, after a boot": (
         reading(gpu(failure=True), at=100.0),
         reading(gpu(failure=True), boot="c"),
@@ -152,6 +164,20 @@ CHANGES: dict[str, tuple[Reading, Reading, list[tuple[str, dict[str, Any]]]]] = 
     "gone, and Slurm does not tell how many there are": (reading(GOOD, gpu("GPU-b"), at=100.0), reading(GOOD), []),
     "older than what is known": (reading(GOOD, at=300.0), reading(gpu(failure=True)), []),
 }
+
+
+def test_what_could_not_be_read_once_is_remembered() -> None:
+    """The board that failed is lost before another one comes in its place; a query fails before a flag is gone."""
+    _, known = compared({}, reading(gpu(failure=True), gpu("GPU-b"), at=100.0, configured=2))
+    found, known = compared(known, reading(gpu("GPU-b"), at=200.0, boot="c", configured=2))
+    assert [event.name for event in found] == ["gpu.count"]
+    new = gpu("GPU-c", bus_id=GOOD["bus_id"])
+    found, known = compared(known, reading(new, gpu("GPU-b"), at=300.0, boot="d", configured=2))
+    assert [(event.kind, event.name, event.data["before"]) for event in found] == [("gpu", "changed", "GPU-a")]
+    assert set(known["gpus"]) == {"GPU-b", "GPU-c"}
+    for at, flag, expected in ((400.0, True, ["gpu.remap-failure"]), (500.0, None, []), (600.0, False, ["over"])):
+        found, known = compared(known, reading(gpu("GPU-b", failure=flag), at=at, boot="d"))
+        assert [event.name for event in found] == expected
 
 
 @pytest.mark.parametrize("case", CHANGES)
@@ -215,4 +241,4 @@ GPUS = st.lists(
 def test_readings_of_any_shape(one: list[Mapping[str, Any]], two: list[Mapping[str, Any]]) -> None:
     _, known = compared({}, reading(*one, at=1.0))
     events, known = compared(known, reading(*two, at=2.0, configured=8))
-    assert all(event.kind == "fault" and event.time == 2.0 for event in events) and len(str(known)) < 10_000
+    assert all(event.kind in ("fault", "gpu") and event.time == 2.0 for event in events) and len(str(known)) < 10_000

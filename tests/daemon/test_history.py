@@ -179,6 +179,26 @@ def test_two_live_nodes_with_one_identity_fall_back_to_their_names(lab: Lab) -> 
     assert lab.store.machine("n2").identity == "n2"
 
 
+@pytest.mark.parametrize("first", ["n1", "n2"])
+def test_machines_that_change_their_names_keep_their_pasts(lab: Lab, first: str) -> None:
+    """i-1 goes from n1 to n2, i-9 comes to n1; whichever tells of itself first."""
+    lab.run(40)
+    arrives(lab, "n1", machine=machine("i-1"), xid_at=lab.clock.now())
+    for node in ("n1", "n2"):
+        lab.slurm.set_node(node, "DOWN", "re-racked")
+    lab.run(600)
+    booted = lab.clock.now()
+    for node in ("n1", "n2"):
+        lab.slurm.reboot(node)
+        lab.slurm.set_node(node, "IDLE")
+    lab.run(60)
+    now = {"n2": machine("i-1", boot_id="b2", boot_time=booted), "n1": machine("i-9", boot_id="b9", boot_time=booted)}
+    for node in (first, "n1", "n2"):
+        arrives(lab, node, machine=now[node])
+    assert {node: lab.store.machine(node).identity for node in now} == {"n1": "i-9", "n2": "i-1"}
+    assert events(lab, "n2", "fault") == [("fault", "kernel.xid")] and events(lab, "n1", "fault") == []
+
+
 def test_a_machine_that_moved_keeps_its_past(lab: Lab) -> None:
     lab.run(40)
     arrives(lab, "n1", machine=machine("i-1"), xid_at=lab.clock.now())
@@ -251,7 +271,9 @@ def years(lab: Lab) -> None:
     lab.slurm.set_node("n1", "IDLE")
     lab.clock.sleep(396 * DAY)
     lab.slurm.set_node("n2", "DOWN+DRAIN+REBOOT_ISSUED", "kernel update : reboot issued")
-    lab.clock.sleep(300)
+    lab.clock.sleep(240)
+    lab.slurm.reboot("n2")
+    lab.clock.sleep(60)
     lab.slurm.set_node("n2", "IDLE")
     lab.clock.sleep(now - lab.clock.now())
 
@@ -365,6 +387,33 @@ def test_several_boots_while_the_daemon_was_away(lab: Lab) -> None:
     lab.run(100)
     boots = list(lab.store.machine("n1").of_kind("boot"))
     assert [(event.name, event.time) for event in boots] == [("unasked", BORN + 700), ("unasked", BORN + 700 + 7200)]
+
+
+@pytest.mark.parametrize(
+    ("states", "by"),
+    [
+        ([("IDLE+DRAIN", "ticket 4711 open, no reboot issued")], "alice"),
+        ([("DOWN+REBOOT_ISSUED", "gpu lost : reboot issued")], "slurm"),  # resumed before it went down
+        (
+            [
+                ("DOWN+REBOOT_ISSUED", "gpu lost : reboot issued"),
+                ("DOWN", "gpu lost : reboot issued : reboot timed out"),
+            ],
+            "slurm",
+        ),
+    ],
+)
+def test_what_looks_like_a_reboot_and_was_none(lab: Lab, states: list[tuple[str, str]], by: str) -> None:
+    lab.run(100)
+    for state, reason in states:
+        lab.clock.sleep(600)
+        lab.slurm.set_node("n1", state, reason, by)
+    lab.clock.sleep(600)
+    lab.slurm.set_node("n1", "IDLE")
+    lab.clock.sleep(3600)
+    lab.restart()
+    lab.run(100)
+    assert events(lab, "n1", "boot") == []
 
 
 def test_without_slurmdbd_polls_are_all_there_is(tmp_path: Path) -> None:

@@ -109,6 +109,27 @@ TABLE: dict[str, tuple[Sighting, MachineRow, float, Holder | None, Step]] = {
         Holder(known(), "n2", True),
         Step("shared"),
     ),
+    "two nodes that were up at the same time": (
+        seen(boot_time=1200.0),
+        by_name(),
+        100.0,
+        Holder(known(seen=1500.0, boot_time=1600.0), "n2", True),
+        Step("shared"),
+    ),
+    "both nodes booted since: who has the old name is not known yet": (
+        seen(boot_time=1800.0),
+        by_name(),
+        100.0,
+        Holder(known(seen=1500.0, boot_time=1800.0), "n2", True),
+        SAME,
+    ),
+    "this one booted since, the other node did not": (
+        seen(boot_time=1800.0),
+        by_name(),
+        100.0,
+        Holder(known(seen=1500.0, boot_time=900.0), "n2", True),
+        Step("shared"),
+    ),
     "shared once, never believed again": (
         seen(),
         by_name(),

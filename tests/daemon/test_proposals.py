@@ -213,3 +213,121 @@ def test_a_reboot_that_nobody_accepted_is_not_asked_for_any_more(lab: Lab) -> No
     log = len(lab.store.audit_log())
     lab.run(300)
     assert len(lab.store.audit_log()) == log  # judged once, not each minute
+
+
+def comes(lab: Lab, node: str, identity: str, **boot: object) -> None:
+    """A machine runs a job well."""
+    job = lab.slurm.submit(node)
+    lab.run(12)
+    lab.slurm.end(job)
+    fields = lost_gpu(lab, 0.0, identity=identity, **boot)
+    lab.record(job, node, written=lab.clock.now(), machine=fields["machine"])
+    lab.run(70)
+
+
+@pytest.mark.parametrize(("accepted", "state"), [(False, "withdrawn"), (True, "done")])
+def test_nothing_is_asked_of_a_name_that_has_another_machine(lab: Lab, accepted: bool, state: str) -> None:
+    lab.run(40)
+    fails_on_n1(lab, boot_id="a", boot_time=lab.clock.now() - 86400)
+    (asked,) = lab.store.active_recommendations()
+    if accepted:
+        decided = decision.accept(asked, decision.Person("alice", 7001, None, "ctl"), "", lab.clock.now())
+        lab.store.save_recommendations([(decided, decision.line(decided, decision.person(), 1.0))], was=[asked])
+    lab.clock.sleep(3600)
+    comes(lab, "n1", "i-2", boot_id="x", boot_time=lab.clock.now() - 600)
+    assert lab.store.active_recommendations() == () and lab.store.recommendation(1).state == state  # type: ignore[union-attr]
+
+
+def test_what_is_asked_of_a_name_stays_when_its_machine_is_learned(lab: Lab) -> None:
+    lab.run(40)
+    job = end_badly(lab, "n1")
+    fields = lost_gpu(lab, lab.clock.now() - 1, identity="n1", identity_source="node-name")
+    lab.record(job, "n1", written=lab.clock.now(), **fields)
+    lab.run(5)
+    assert states(lab) == [("n1", "reboot", "open")]
+    comes(lab, "n1", "i-1", boot_time=lab.clock.now() - 86400)
+    assert states(lab) == [("i-1", "reboot", "open")]
+
+
+def test_machines_that_tell_one_identity_have_a_recommendation_each(lab: Lab) -> None:
+    lab.run(40)
+    up = {"identity_source": "dmi-uuid", "boot_time": lab.clock.now() - 86400}
+    for node in ("n1", "n2"):
+        comes(lab, node, "same", boot_id=node, **up)
+    for node in ("n1", "n2"):
+        job = end_badly(lab, node)
+        fields = lost_gpu(lab, lab.clock.now() - 1, identity="same", boot_id=node, **up)
+        fields["kernel_events"][0]["host"] = node  # type: ignore[index]
+        lab.record(job, node, written=lab.clock.now(), **fields)
+        lab.run(700)
+    found = [(row.identity, row.node, row.state) for row in lab.store.active_recommendations()]
+    assert found == [("same", "n1", "open"), ("n2", "n2", "open")]
+
+
+def test_the_hosts_of_the_database_and_the_switches_are_asked_for(lab: Lab) -> None:
+    lab.slurm.database_list = ("n1",)
+    lab.slurm.switch_of = {"n2": "leaf1", "n3": "leaf1"}
+    lab.run(610)
+    for number in (1, 2, 3):
+        loses_a_gpu(lab, number)
+    lab.run(70)
+    rules = {node: rule for node, (_, rule) in active(lab).items()}
+    assert rules == {"n1": "ladder.controller", "n2": "ladder.site-event", "n3": "ladder.site-event"}
+
+
+def test_a_late_record_does_not_end_what_was_accepted_and_is_under_way(lab: Lab) -> None:
+    job = end_badly(lab, "n[1-2]")
+    began = lab.clock.now() - 3
+    lab.record(job, "n1", **lost_gpu(lab, lab.clock.now() - 1, boot_id="a", boot_time=lab.clock.now() - 86400))
+    lab.run(70)
+    (asked,) = lab.store.active_recommendations()
+    who = decision.Person("alice", 7001, None, "ctl")
+    accepted = decision.accept(asked, who, "", lab.clock.now())
+    assert lab.store.save_recommendations([(accepted, decision.line(accepted, who, 1.0))], was=[asked])
+    lab.slurm.set_node("n1", "DOWN+REBOOT_ISSUED", "nccl-slurm : reboot issued")
+    lab.run(40)
+    lab.record(job, "n2", at=began)
+    lab.run(5)
+    assert states(lab) == [("i-1", "reboot", "accepted")]
+    lab.slurm.reboot("n1")
+    lab.slurm.set_node("n1", "IDLE")
+    lab.run(70)
+    assert states(lab) == [("i-1", "reboot", "done")]
+
+
+def test_what_one_run_takes_back_another_may_still_ask_for(lab: Lab) -> None:
+    before = {"boot_id": "a", "boot_time": lab.clock.now() - 86400}
+    fails_on_n1(lab, **before)
+    lab.clock.sleep(300)
+    job = end_badly(lab, "n[1-2]")
+    began = lab.clock.now() - 3
+    lab.record(job, "n1", written=lab.clock.now(), **lost_gpu(lab, lab.clock.now() - 1, **before))
+    lab.run(70)
+    (asked,) = lab.store.active_recommendations()
+    assert (asked.raw_id, asked.action) == (job, "reboot")
+    fields = lost_gpu(lab, lab.clock.now() - 75, identity="i-2")  # a late record: both nodes of that run lost a GPU
+    fields["kernel_events"][0]["host"] = "n2"  # type: ignore[index]
+    lab.record(job, "n2", at=began, **fields)
+    lab.run(10)
+    assert active(lab)["n1"] == ("reboot", "ladder.reboot")
+    assert lab.store.active_recommendations("n1")[0].raw_id != job
+
+
+def test_nothing_is_asked_of_a_node_that_slurm_has_no_more(lab: Lab) -> None:
+    fails_on_n1(lab)
+    gone = lab.slurm._nodes.pop("n1")
+    lab.run(100)
+    assert states(lab) == [("i-1", "reboot", "withdrawn")]
+    assert [edge.state for edge in lab.store.node_events(["n1"])][-1] == "REMOVED"
+    lab.restart()
+    lab.slurm._nodes["n1"] = gone
+    lab.run(100)
+    assert [edge.state for edge in lab.store.node_events(["n1"])] == ["UP", "REMOVED", "UP"]
+    assert lab.store.machine("n1").identity == "i-1"
+
+
+def test_an_answer_without_nodes_removes_none(lab: Lab) -> None:
+    lab.run(40)
+    lab.slurm._nodes.clear()
+    lab.run(100)
+    assert [edge.state for edge in lab.store.node_events(["n1"])] == ["UP"]

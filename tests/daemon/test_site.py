@@ -6,7 +6,7 @@ from typing import Any
 
 from nccl_slurm.config import Config, loads
 from nccl_slurm.daemon.diagnose import Parts, diagnose
-from nccl_slurm.daemon.site import site
+from nccl_slurm.daemon.site import Layout, site
 from nccl_slurm.history.rows import RecordRow
 from nccl_slurm.model import Parsed
 from nccl_slurm.parse.kernel import kernel_facts
@@ -39,6 +39,14 @@ def test_what_is_polled() -> None:
     assert found.now["n1"] == NodeNow("IDLE+DRAIN+REBOOT_ISSUED", "x : reboot issued", booted=5.0)
     assert found.jobs == {"n1": [], "n2": [Running("43_1", "bob", 2)], "n3": [Running("43_1", "bob", 2)]}
     assert (found.kind, found.controllers, found.open, found.nodes) == ("slurm", ("c1",), {"n7": "reboot"}, 2)
+
+
+def test_what_seldom_changes() -> None:
+    settings = loads("[site]\nlogin_nodes = ['l1']\ndatabase_hosts = ['db2']", "x.toml")
+    nodes = [NodeState("n1", "IDLE", hostname="head1", address="head1"), NodeState("n2", "IDLE", address="10.0.0.2")]
+    found = site(settings, ("c1",), nodes, None, layout=Layout(("db1",), {"n1": "leaf1"}))
+    assert (found.databases, found.logins) == (["db1", "db2"], ["l1"])
+    assert [(one.switch, one.hosts) for one in found.now.values()] == [("leaf1", ("head1",)), (None, ("10.0.0.2",))]
 
 
 def test_what_was_not_asked_is_not_said() -> None:

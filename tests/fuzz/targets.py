@@ -154,8 +154,15 @@ def site_rows(data: bytes) -> None:
 
 def slurm_tables(data: bytes) -> None:
     printed = _decoded(data)
-    for read in (text.read_nodes, text.read_events, text.read_version, text.read_controllers):
+    for read in (
+        text.read_nodes,
+        text.read_version,
+        text.read_controllers,
+        text.read_switches,
+        text.read_database_hosts,
+    ):
         read(printed)
+    text.read_events(printed, printed)
     text.read_offered_fields(printed)
     text.modified_jobs(printed)
     text.read_config(printed)

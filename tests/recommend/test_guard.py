@@ -36,6 +36,9 @@ def test_nothing_holds_up_a_compute_node() -> None:
     assert advised(case(*after_reboots(1, 79))).rule == "ladder.replace"
 
 
+KNOWN_AS = {"n2": NodeNow("IDLE", hosts=("head1.example", "10.1.0.2"))}
+
+
 @pytest.mark.parametrize("reboots", [0, 2])
 @pytest.mark.parametrize(
     ("of", "words"),
@@ -48,6 +51,8 @@ def test_nothing_holds_up_a_compute_node() -> None:
         (case(machine_role="login"), "It is a login node:"),
         (case(site=Site(logins=("n2",))), "It is a login node:"),
         (case(site=Site(databases=("n2",))), "slurmdbd or its database runs on it:"),
+        (case(site=Site(databases=("10.1.0.2",), now=KNOWN_AS)), "slurmdbd or its database runs on it:"),
+        (case(site=Site(controllers=("n9", "HEAD1"), now=KNOWN_AS)), "It is a Slurm controller (backup):"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -57,6 +62,11 @@ def test_controllers_and_kin(of: Case, words: str, reboots: int) -> None:
     assert (found.action, found.rule) == ("investigate", "ladder.controller")
     assert words in found.why and "plan a fail-over first" in found.why
     assert found.commands == ("scontrol show node n2",)
+
+
+def test_an_address_is_no_name_with_a_domain() -> None:
+    now = {"n2": NodeNow("IDLE", hosts=("10.1.0.2",))}
+    assert advised(case(site=Site(databases=("10.1.0.3", "10"), now=now))).rule == "ladder.reboot"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +191,7 @@ def test_gsp_on_several_nodes_is_the_driver(code: int, count: int, hours: int, r
 
 
 def test_nodes_that_do_not_come_back_after_a_reboot_are_not_the_hardware() -> None:
-    gone = state(NOW - 600, "DOWN", "kernel update : reboot issued : reboot timed out")
+    gone = state(NOW - 600, "DOWN+NOT_RESPONDING", "kernel update : reboot issued : reboot timed out")
     found = advised(case(*after_reboots(2, 79), gone, fleet=others(4, gone)))
     assert (found.action, found.rule) == ("investigate", "ladder.not-returning")
     assert advised(case(*after_reboots(2, 79), gone, fleet=others(1, gone))).action == "replace"

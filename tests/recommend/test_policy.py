@@ -88,6 +88,12 @@ def test_a_site_overrides_rows_and_limits() -> None:
     assert len(site.faults) == len(POLICY.faults)
 
 
+XID = '[[xid]]\ncode = 79\nclass = "gpu-hw-lost"\nrole = "cause"\naction = "reboot"\n'
+FAULT = '[[fault]]\nid = "gpu.hot"\naction = "investigate"\nsource = "us"\n'
+NVLINK4 = '[[nvlink4]]\nregister = 1\nbits = [2]\nmeans = "signal"\n'
+NVLINK5 = '[[nvlink5]]\nxid = 144\nunit = ["X"]\nnvidia = "IGNORE"\ninvestigatory = "IGNORE"\n'
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -102,6 +108,27 @@ def test_a_site_overrides_rows_and_limits() -> None:
         ('[[xid]]\ncode = 79\nclass = "gpu"', "Xid 79: class 'gpu' is none of"),
         ('[[nvlink4]]\nregister = 1\nbits = [2]\nmeans = "odd"', "means 'odd' is none of"),
         ('[[nvlink5]]\nxid = 144\nnvidia = "IGNORE"\ninvestigatory = "IGNORE"', "needs a number and units"),
+        (f'{XID}final = "false"\nsource = "us"', "Xid 79: final must be true or false"),
+        (XID, "Xid 79: source must be text"),
+        (f'{XID}source = "us"\nlinked = 550', "Xid 79: linked must be text"),
+        (f'{XID}source = "us"'.replace("79", "true"), "Xid True: code must be a whole number from 1 to 9999"),
+        (f'{XID}source = "us"'.replace("79", "-79"), "Xid -79: code must be a whole number from 1 to 9999"),
+        (f'{XID}source = "us"'.replace("gpu-hw-lost", "gpu-app-fault"), "reboot and replace need a class of hardware"),
+        (f'{FAULT}final = "yes"', "fault 'gpu.hot': final must be true or false"),
+        (f'{FAULT}hardware = "true"', "fault 'gpu.hot': hardware must be true or false"),
+        (f"{FAULT}stands = 1", "fault 'gpu.hot': stands must be true or false"),
+        (f'{FAULT}match = [""]', "match must be a list of texts"),
+        (FAULT.replace("gpu.hot", "kernel.xid"), "Xids are told by their codes: write [[xid]]"),
+        ('[[falt]]\nid = "x"', "'falt': unknown; did you mean fault?; a file has [[fault]], [[limit]]"),
+        ("open-nodes = 100", "'open-nodes': unknown; a file has"),
+        ('[[limit]]\nid = "open-share"\nvalue = 50\nsource = "us"', "value is a share, it must be from 0 to 1"),
+        (f"{NVLINK4}report = 'x'", "report must be a whole number from 0 to 1000"),
+        (f"{NVLINK4}".replace("[2]", "[[1]]"), "bits must be a whole number from 0 to 31"),
+        (f"{NVLINK4}".replace("[2]", "[99]"), "bits must be a whole number from 0 to 31"),
+        (f"{NVLINK4}".replace("register = 1", "register = 99"), "register must be a whole number from 1 to 7"),
+        (f"{NVLINK5}reason = [1]", "reason must be a whole number from 0 to 63"),
+        (f"{NVLINK5}status = '1'", "status must be a whole number from 0 to"),
+        (f"{NVLINK5}".replace("144", "79"), "xid must be a whole number from 144 to 150"),
         ("fault = 3", "[[fault]] must be an array of tables"),
         ("[[fault", "not TOML"),
     ],
@@ -110,6 +137,13 @@ def test_a_site_overrides_rows_and_limits() -> None:
 def test_a_broken_row_is_named(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         load([text])
+
+
+def test_a_fault_that_nobody_tells_is_a_slip_of_the_pen() -> None:
+    for name in ("gpu.hot", "gpu.hot/very", "kernel.own"):
+        load([FAULT.replace("gpu.hot", name)], {"kernel.own"})
+    with pytest.raises(ConfigError, match=r"fault 'gpu.remap-pendng': .* did you mean gpu.remap-pending\?"):
+        load([FAULT.replace("gpu.hot", "gpu.remap-pendng")], {"kernel.own"})
 
 
 def test_a_window_of_the_site_decides_what_a_reboot_did() -> None:

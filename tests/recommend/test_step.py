@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from nccl_slurm.recommend.ladder import advise
 from nccl_slurm.recommend.policy import default
 from nccl_slurm.recommend.step import Step, next_step
 from tests.attribute.scenarios import HANG
-from tests.recommend.past import DAY, NOW, after_reboots, boot, fault, job, machine, reading, state
+from tests.recommend.past import DAY, NOW, PCI, UUID, after_reboots, boot, fault, job, machine, reading, state
 
 HOUR = 3600.0
 
@@ -58,11 +59,16 @@ def step(*events: MachineEvent, code: int = 79, **more: object) -> Step:
         ([boot(HANG + 300), fault(HANG + 600, 79)], "replace", "ladder.replace", 2),
         # the reboot did not bring the node back
         (
-            [state(HANG + 900, "DOWN", "kernel update : reboot issued : reboot timed out")],
+            [state(HANG + 900, "DOWN+NOT_RESPONDING", "kernel update : reboot issued : reboot timed out")],
             "replace",
             "ladder.replace",
             2,
         ),
+        # it answers: it was never down
+        ([state(HANG + 900, "DOWN", "x : reboot issued : reboot timed out")], "reboot", "ladder.reboot", 1),
+        # a person's words
+        ([state(HANG + 900, "DOWN+NOT_RESPONDING", "a reboot timed out, ask bob")], "reboot", "ladder.reboot", 1),
+        ([state(HANG + 900, "DOWN+NOT_RESPONDING", "last reboot timed out")], "reboot", "ladder.reboot", 1),
         (
             [state(HANG + 900, "DOWN", "x : reboot timed out"), state(HANG + 990, "UP"), boot(HANG + 980)],
             "investigate",
@@ -215,3 +221,64 @@ def test_a_step_does_not_depend_on_the_order_of_events(
     one = Machine("i", "n2", "compute", None, events)
     other = Machine("i", "n2", "compute", None, sorted(events, key=lambda event: -event.time))
     assert advised(one, fault(HANG, code)) == advised(other, fault(HANG, code))
+
+
+# --- boards that were changed, states that are over
+
+
+def of_gpu(at: float, name: str, **data: Any) -> MachineEvent:
+    return MachineEvent(at, "gpu", name, "gpu", data={"gpu": PCI, "uuid": UUID, **data})
+
+
+CHANGED = of_gpu(HANG - 30 * DAY, "changed", before="GPU-old")
+
+
+@pytest.mark.parametrize(
+    ("events", "code", "action"),
+    [
+        ([reading(HANG - 60 * DAY, "gpu.remap-failure")], 48, "replace"),
+        ([reading(HANG - 60 * DAY, "gpu.remap-failure"), CHANGED], 48, "reboot"),
+        ([reading(HANG - 60 * DAY, "gpu.remap-failure", uuid="GPU-old"), CHANGED], 48, "reboot"),
+        ([reading(HANG - 60 * DAY, "gpu.remap-failure", uuid=UUID), CHANGED], 48, "replace"),
+        ([reading(HANG - 20 * DAY, "gpu.remap-failure"), CHANGED], 48, "replace"),
+        (
+            [reading(HANG - 60 * DAY, "gpu.remap-failure"), of_gpu(HANG - DAY, "over", was="gpu.remap-failure")],
+            48,
+            "reboot",
+        ),
+        (
+            [reading(HANG - DAY, "gpu.remap-failure"), of_gpu(HANG - 2 * DAY, "over", was="gpu.remap-failure")],
+            48,
+            "replace",
+        ),
+        (
+            [reading(HANG - 60 * DAY, "gpu.remap-failure"), of_gpu(HANG - DAY, "over", was="gpu.sram-threshold")],
+            48,
+            "replace",
+        ),
+        (
+            [
+                reading(HANG - 60 * DAY, "gpu.remap-failure", uuid="GPU-old"),
+                reading(HANG - DAY, "gpu.remap-pending", uuid=UUID),
+            ],
+            48,
+            "reboot",
+        ),
+        ([fault(HANG - 2 * DAY, 79), boot(HANG - DAY)], 79, "replace"),
+        ([fault(HANG - 2 * DAY, 79), boot(HANG - DAY), of_gpu(HANG - DAY / 2, "changed")], 79, "reboot"),
+        (
+            [
+                fault(HANG - 2 * DAY, 79, pci="0000:b2:00"),
+                fault(HANG - 2 * DAY, 79),
+                boot(HANG - DAY),
+                of_gpu(HANG - DAY / 2, "changed", gpu="0000:b2:00"),
+            ],
+            79,
+            "replace",
+        ),
+    ],
+    ids=lambda value: None,
+)
+def test_what_a_board_that_was_taken_out_did(events: list[MachineEvent], code: int, action: str) -> None:
+    found = next_step([of_event(fault(HANG, code))], machine(*events), default())
+    assert found is not None and found.action == action

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from nccl_slurm.history.machine import Machine, MachineEvent
@@ -8,8 +10,17 @@ from nccl_slurm.review.outcome import outcome
 from tests.review.test_queue import NOW, row
 
 
-def event(at: float, kind: str, name: str, failure_class: str | None = None) -> MachineEvent:
-    return MachineEvent(NOW + at, kind, name, "poll", failure_class=failure_class)
+def event(at: float, kind: str, name: str, failure_class: str | None = None, **data: Any) -> MachineEvent:
+    return MachineEvent(NOW + at, kind, name, "poll", failure_class=failure_class, data=data)
+
+
+def lost(at: float, gpu: str) -> MachineEvent:
+    return event(at, "fault", "kernel.xid", "gpu-hw-lost", gpu=gpu, xid=79)
+
+
+A1, B2 = "0000:a1:00", "0000:b2:00"
+#: The rows of these tests were opened at -500.
+REBOOTED = event(5.0, "boot", "asked")
 
 
 LOST = event(90.0, "fault", "kernel.xid", "gpu-hw-lost")
@@ -26,7 +37,18 @@ LOST = event(90.0, "fault", "kernel.xid", "gpu-hw-lost")
         ("reboot", [event(5.0, "fault", "kernel.xid", "gpu-hw-lost"), event(9.0, "boot", "asked")], (9.0, None)),
         ("replace", [event(5.0, "boot", "asked")], (None, None)),
         ("replace", [event(5.0, "replaced", "gone")], (5.0, None)),
-        ("investigate", [event(5.0, "state", "UP"), event(7.0, "state", "UP+DRAIN")], (7.0, None)),
+        ("reboot", [lost(-600.0, A1), REBOOTED, lost(90.0, A1)], (5.0, 90.0)),
+        ("reboot", [lost(-600.0, A1), REBOOTED, lost(90.0, B2)], (5.0, None)),  # another GPU
+        ("reboot", [lost(-600.0, A1), lost(-599.0, B2), REBOOTED, lost(90.0, A1)], (5.0, 90.0)),
+        ("reboot", [lost(-9000.0, B2), lost(-600.0, A1), REBOOTED, lost(90.0, B2)], (5.0, None)),
+        (
+            "reboot",
+            [lost(-600.0, A1), REBOOTED, event(50.0, "gpu", "changed", gpu=A1, uuid="GPU-b"), lost(90.0, A1)],
+            (5.0, None),
+        ),
+        ("investigate", [event(5.0, "state", "UP"), event(7.0, "state", "UP+DRAIN", owner="person")], (7.0, None)),
+        ("investigate", [event(7.0, "state", "DOWN+NOT_RESPONDING", owner="slurm")], (None, None)),
+        ("investigate", [event(7.0, "state", "UP+DRAIN", owner="nhc")], (None, None)),
     ],
 )
 def test_what_came_of_it(action: str, events: list[MachineEvent], expected: tuple[float | None, float | None]) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nccl_slurm.history.rows import ACTIVE, RecommendationRow
 from nccl_slurm.model import Recommendation
-from nccl_slurm.review.queue import ACTIONS_ON_MACHINES, Source, due, renew
+from nccl_slurm.review.queue import ACTIONS_ON_MACHINES, Source, due, given_up, renew
 
 NOW = 1_000.0
 DAY = 86400.0
@@ -80,6 +80,39 @@ def test_what_becomes_of_it(
     known: list[RecommendationRow], wanted: list[Recommendation], origin: Source, expected: list[tuple[str, str]]
 ) -> None:
     assert words(known, wanted, origin) == expected
+
+
+@pytest.mark.parametrize("state", ["open", "snoozed", "accepted"])
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [("ladder.in-progress", []), ("ladder.wait", []), ("ladder.moved", [("withdrawn", "reboot")])],
+)
+def test_while_recovery_is_in_progress_nothing_changes(state: str, rule: str, expected: list[tuple[str, str]]) -> None:
+    nothing = replace(asked("none"), rule=rule)
+    assert words([row(state=state)], [nothing], source()) == expected
+
+
+@pytest.mark.parametrize(
+    ("known", "wanted", "origin", "expected"),
+    [
+        (row(), [], source(), ["i-1"]),
+        (row("replace"), [asked("reboot")], source(), ["i-1"]),
+        (row("reboot"), [asked("replace")], source(), []),
+        (row(), [asked(why="more")], source(), []),
+        (row("investigate"), [asked("reboot")], source(43), []),
+        (row(), [], source(43), []),
+    ],
+)
+def test_what_another_run_may_still_ask_for(
+    known: RecommendationRow, wanted: list[Recommendation], origin: Source, expected: list[str]
+) -> None:
+    assert given_up(renew([known], wanted, origin, now=NOW, expire_s=DAY), origin) == expected
+
+
+def test_who_snoozed_for_long_has_as_long_to_decide_as_at_first() -> None:
+    ((after, _),) = due([row(state="snoozed", until=NOW, opened=NOW - 30 * DAY, expires=NOW - 16 * DAY)], NOW)
+    assert (after.state, after.expires) == ("open", NOW + 14 * DAY)
+    assert due([after], NOW + 60) == []
 
 
 def test_seen_again_keeps_number_and_a_persons_decision() -> None:

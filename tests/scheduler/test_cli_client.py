@@ -208,6 +208,14 @@ def test_ping_of_a_dead_controller_still_tells_the_hosts() -> None:
         made.controllers()
 
 
+def test_no_topology_is_no_error() -> None:
+    made, _ = client(scontrol=Answer(1, "\n", "scontrol: error: No topology information available\n"))
+    assert made.switches() == {}
+    made, _ = client(scontrol=Answer(1, "", "scontrol: error: something\n"))
+    with pytest.raises(SlurmRefused, match="scontrol show topology: scontrol: error: something"):
+        made.switches()
+
+
 def test_batch_scripts() -> None:
     made, _ = client(scontrol=ok("#!/bin/sh\n"))
     assert made.batch_script("1_2") == "#!/bin/sh\n"

@@ -33,6 +33,7 @@ def test_nodes(release: str) -> None:
     assert (well.name, well.flags, well.reason, well.reason_by, well.reason_at) == ("n1", frozenset(), None, None, None)
     assert (drained.name, drained.state, drained.flags) == ("n4", "IDLE", frozenset({"DRAIN"}))
     assert (drained.reason, drained.reason_by, drained.gpus) == ("ECC errors | gpu 3", "root", 4)
+    assert (drained.hostname, drained.address) == ("n4", "10.0.0.4")
     assert abs((drained.reason_at or 0) - (drained.slurmd_start or 0)) < 5
     assert 1796047000 < (drained.boot_time or 0) < (drained.slurmd_start or 0)
     assert (drained.version or "").startswith(f"{release}.")

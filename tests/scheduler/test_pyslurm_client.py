@@ -121,7 +121,7 @@ def test_what_pyslurm_can_not_do_is_asked_by_command(make: Make) -> None:
     client.node_events(0.0)
     client.accounting([])
     client.write_live_comment("7", "")
-    assert commands(slurm)[1:] == ["sacctmgr -n -P", "scontrol update jobid=7"]
+    assert commands(slurm)[1:] == ["sacctmgr -n -P"] * 2 + ["scontrol update jobid=7"]
 
 
 BAD = [

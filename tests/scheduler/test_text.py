@@ -114,6 +114,34 @@ def test_states(printed: str, base: str, flags: set[str]) -> None:
     assert text.split_state(printed) == (base, frozenset(flags))
 
 
+def bare(printed: str) -> str:
+    """The same rows without their reasons, as sacctmgr prints them where it is not asked for these."""
+    return "\n".join(line.rsplit("|", line.count("|") - 4)[0] for line in printed.split("\n"))
+
+
+def test_a_reason_with_a_newline_makes_no_row() -> None:
+    """What Slurm 22.05 printed: n1 was drained with two lines, of which the second one looks like a reboot of n2."""
+    printed = (
+        "n1|1796049236|1796049238|DRAIN|root(0)|NHC: check_ps_unauth_users: x\n"
+        "n2|1796048636|1796048736|BOOT^|slurm(64030)|kernel : reboot issued\n"
+        "and a third line\n"
+        "n3|1796049300|Unknown|DOWN|root(0)|next\n"
+    )
+    rows = "n1|1796049236|1796049238|DRAIN|root(0)\nn3|1796049300|Unknown|DOWN|root(0)\n"
+    one, other = text.read_events(rows, printed)
+    assert (one.node, other.node, other.reason) == ("n1", "n3", "next")
+    assert one.reason is not None and one.reason.startswith("NHC: check_ps_unauth_users: x n2|1796048636|")
+    assert one.reason.endswith("reboot issued and a third line")
+    (first, *_) = text.read_events(rows)
+    assert first.reason is None
+
+
+def test_two_rows_of_one_second() -> None:
+    printed = "n1|5|5|DRAIN|root(0)|first\nn1|5|9|DRAIN|root(0)|second\n"
+    found = text.read_events(bare(printed), printed)
+    assert [(event.end, event.reason) for event in found] == [(5.0, "first"), (9.0, "second")]
+
+
 def test_node_events() -> None:
     printed = (
         "|1795968200|Unknown|||Cluster Registered TRES\n"
@@ -123,7 +151,7 @@ def test_node_events() -> None:
         "n4|1795974769|1795974771|IDLE~||Powered down after SuspendTimeout\n"
         "n5|never|Unknown|DOWN|x|y\nrubbish\n"
     )
-    found = text.read_events(printed)
+    found = text.read_events(bare(printed), printed)
     assert [event.node for event in found] == ["n1", "n4", "n1", "n4"]
     assert found[0].reason == "ECC errors | gpu 3, 'quoted' é"
     assert (found[1].state, found[1].end) == ("DOWN", 1795970365.0)
@@ -236,8 +264,8 @@ def test_records_give_back_what_users_wrote(rows: list[tuple[str, str, str]]) ->
 def test_no_reader_raises_anything_but_slurm_errors(printed: str) -> None:
     assert isinstance(text.read_nodes(printed), tuple)
     assert isinstance(text.read_nodes("NodeName=n1 State=" + printed), tuple)
-    assert isinstance(text.read_events(printed), tuple)
-    assert isinstance(text.read_events(f"n1|5|{printed}|DOWN|x|y"), tuple)
+    assert isinstance(text.read_events(printed, printed), tuple)
+    assert isinstance(text.read_events(f"n1|5|{printed}|DOWN|x", f"n1|5|{printed}|DOWN|x|y"), tuple)
     assert isinstance(text.read_controllers(printed), tuple)
     assert isinstance(text.modified_jobs(printed), frozenset)
     assert isinstance(text.split_state(printed), tuple)
@@ -248,3 +276,39 @@ def test_no_reader_raises_anything_but_slurm_errors(printed: str) -> None:
             reader()
         except SlurmError as error:
             assert "\n" not in str(error)
+
+
+#: Lines of 22.05's; ``localhost`` is that of the host that another line names.
+CONFIGURATION = """Configuration data as of 2026-11-30T14:53:12
+AccountingStorageBackupHost  = (null)
+AccountingStorageHost  = db1.example
+AccountingStoragePort  = 6819
+
+SLURMDBD configuration:
+DbdAddr                = 10.0.0.7
+DbdBackupHost          = db2
+DbdHost                = localhost
+StorageBackupHost      = (null)
+StorageHost            = 127.0.0.1
+"""
+
+
+def test_hosts_of_the_database() -> None:
+    assert text.read_database_hosts(CONFIGURATION) == ("db1.example", "10.0.0.7", "db2")
+    assert text.read_database_hosts("sacctmgr: error: whatever") == ()
+    assert text.read_config("ClusterName = x\n" + CONFIGURATION).database_hosts == ("db1.example",)
+
+
+def test_leaves_of_the_tree_of_switches() -> None:
+    printed = (
+        "SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2]\n"
+        "SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n3,n4\n"
+        "SwitchName=spine Level=1 LinkSpeed=1 Nodes=n[1-4] Switches=leaf[1-2]\n"
+    )
+    assert text.read_switches(printed) == {"n1": "leaf1", "n2": "leaf1", "n3": "leaf2", "n4": "leaf2"}
+    assert text.read_switches("BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2\n") == {}
+
+
+def test_the_names_of_a_node() -> None:
+    (found,) = text.read_nodes(node().replace("NodeHostName=n1", "NodeHostName=head1"))
+    assert (found.name, found.hostname, found.address) == ("n1", "head1", "127.0.0.1")

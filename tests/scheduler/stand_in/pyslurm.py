@@ -33,6 +33,8 @@ _NODE = {
     "slurmd_start_time": 1795968200,
     "slurm_version": "25.11.7",
     "configured_gres": {"gpu:h100": 8},
+    "hostname": "n1",
+    "address": "10.0.0.1",
 }
 _JOB = {
     "id": 7,
