@@ -102,14 +102,18 @@ def _links(
 
 
 def unreturned(machine: Machine, since: float) -> MachineEvent | None:
-    """The state after ``since`` that says that a reboot was asked for and the node did not come back; None where it is
-    back now."""
-    found = None
-    for event in machine.of_kind("state", since):
-        if _TIMED_OUT.search(str(event.data.get("reason") or "")):
+    """The state after ``since`` in which Slurm gave up on a reboot; None where the node is back now.
+
+    Anybody can set the words of a reason. So they count only on a node that is down since a state that Slurm alone
+    sets: ``REBOOT_ISSUED``.
+    """
+    found, issued = None, False
+    for event in machine.of_kind("state"):
+        base, *flags = event.name.upper().split("+")
+        if "REBOOT_ISSUED" in flags or base != "DOWN":
+            found, issued = None, "REBOOT_ISSUED" in flags
+        elif issued and event.time >= since and _TIMED_OUT.search(str(event.data.get("reason") or "")):
             found = event
-        elif not event.name.upper().startswith("DOWN"):
-            found = None
     return found
 
 

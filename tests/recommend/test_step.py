@@ -16,7 +16,21 @@ from nccl_slurm.recommend.ladder import advise
 from nccl_slurm.recommend.policy import default
 from nccl_slurm.recommend.step import Step, next_step
 from tests.attribute.scenarios import HANG
-from tests.recommend.past import DAY, NOW, PCI, UUID, after_reboots, boot, fault, job, machine, reading, state
+from tests.recommend.past import (
+    DAY,
+    NOW,
+    PCI,
+    TIMED_OUT,
+    UUID,
+    after_reboots,
+    boot,
+    fault,
+    job,
+    machine,
+    never_back,
+    reading,
+    state,
+)
 
 HOUR = 3600.0
 
@@ -58,19 +72,27 @@ def step(*events: MachineEvent, code: int = 79, **more: object) -> Step:
         # … and it came back after all
         ([boot(HANG + 300), fault(HANG + 600, 79)], "replace", "ladder.replace", 2),
         # the reboot did not bring the node back
-        (
-            [state(HANG + 900, "DOWN+NOT_RESPONDING", "kernel update : reboot issued : reboot timed out")],
-            "replace",
-            "ladder.replace",
-            2,
-        ),
+        (never_back(HANG + 900), "replace", "ladder.replace", 2),
         # it answers: it was never down
-        ([state(HANG + 900, "DOWN", "x : reboot issued : reboot timed out")], "reboot", "ladder.reboot", 1),
+        (never_back(HANG + 900, "DOWN"), "reboot", "ladder.reboot", 1),
         # a person's words
         ([state(HANG + 900, "DOWN+NOT_RESPONDING", "a reboot timed out, ask bob")], "reboot", "ladder.reboot", 1),
         ([state(HANG + 900, "DOWN+NOT_RESPONDING", "last reboot timed out")], "reboot", "ladder.reboot", 1),
+        ([state(HANG + 900, "DOWN+NOT_RESPONDING", TIMED_OUT)], "reboot", "ladder.reboot", 1),
+        ([state(HANG + 900, "UP+DRAIN+NOT_RESPONDING", TIMED_OUT)], "reboot", "ladder.reboot", 1),
+        # … and so where Slurm issued one that is over, or that ran into no time-out
         (
-            [state(HANG + 900, "DOWN", "x : reboot timed out"), state(HANG + 990, "UP"), boot(HANG + 980)],
+            [
+                state(HANG + 300, "DOWN+REBOOT_ISSUED", "x : reboot issued"),
+                state(HANG + 600, "UP"),
+                state(HANG + 900, "DOWN+NOT_RESPONDING", TIMED_OUT),
+            ],
+            "reboot",
+            "ladder.reboot",
+            1,
+        ),
+        (
+            [*never_back(HANG + 900), state(HANG + 990, "UP"), boot(HANG + 980)],
             "investigate",
             "ladder.rebooted",
             1,
