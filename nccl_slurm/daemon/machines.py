@@ -72,6 +72,8 @@ class MachineWatch:
                 self._add(row, [self._asked(node.name, boot)])
             if reads_anew(row, node):
                 changes[node.name] = {"boot_time": node.boot_time, "slurmd_start": node.slurmd_start}
+            if row.role != "controller" and role_of(node.name, None, self.controllers) == "controller":
+                changes.setdefault(node.name, {})["role"] = "controller"  # until a record tells otherwise
         self._change(changes)
 
     def filled(

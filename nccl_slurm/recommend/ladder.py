@@ -19,7 +19,7 @@ from nccl_slurm.model import Culprit, Evidence, Fact, Recommendation, Verdict
 from nccl_slurm.recommend import pattern
 from nccl_slurm.recommend.commands import NODE_NAME, commands
 from nccl_slurm.recommend.fault import XID, Fault, of_fact, of_machine
-from nccl_slurm.recommend.guard import Case, guarded
+from nccl_slurm.recommend.guard import Case, guarded, others_reason
 from nccl_slurm.recommend.judgement import HARDWARE
 from nccl_slurm.recommend.policy import Policy, default
 from nccl_slurm.recommend.site import Running, Site
@@ -31,7 +31,6 @@ __all__ = ["HARDWARE", "NODE_NAME", "advise", "recommend"]
 _LOOK_AT_NODE = HARDWARE | {"slurm-node-fail", "slurm-launch", "net-ib-transport", "storage-stall"}
 #: Clocks of kernel, hooks and accounting differ by so much at most (see attribute/machine).
 _SLACK_S = 60.0
-_JOBS_SHOWN = 5
 #: In every ``why`` that asks for it. HyperPod makes all volumes of an instance anew.
 _DESTROYS = "Replacing destroys root and secondary volumes"
 _JOB_ID = re.compile(r"\d{1,10}(?:[_+]\d{1,10})?\Z")
@@ -178,21 +177,17 @@ def _recommendation(case: Case, step: Step, first: str, ids: Sequence[str], reas
 
 
 def _foreign(case: Case) -> list[str]:
-    """Another's reason on the node is shown: the command would write over it, and whoever set it had one. Slurm takes
-    its own ``Not responding`` away itself."""
-    reason = (case.node.reason or "").strip()
-    if not reason or reason.startswith("nccl-slurm") or reason == "Not responding":
-        return []
-    return [f"Its reason in Slurm is '{reason[:120]}', which the command replaces"]
+    reason = others_reason(case.node)
+    return [f"Its reason in Slurm is '{reason[:120]}', which the command replaces"] if reason else []
 
 
 def _hits(jobs: Sequence[Running] | None) -> list[str]:
-    """Whom it hits, where Slurm was asked."""
+    """How many it hits, where Slurm was asked. Whose they are is nothing for the report of another's job; `review` asks
+    again, and says it."""
     if jobs is None:
         return []
-    shown = [f"{job.job} of {job.user or 'somebody'} ({job.nodes or '?'} nodes)" for job in jobs[:_JOBS_SHOWN]]
-    more = f" and {len(jobs) - _JOBS_SHOWN} more" if len(jobs) > _JOBS_SHOWN else ""
-    return [f"Runs there now: {', '.join(shown)}{more}" if shown else "No job runs there now"]
+    count = {0: "No job", 1: "1 job"}.get(len(jobs), f"{len(jobs)} jobs")
+    return [f"{count} ran there when this was judged"]
 
 
 def _patterns(

@@ -13,7 +13,7 @@ import pytest
 
 from nccl_slurm.cli import review
 from nccl_slurm.cli.main import main as nccl_slurm
-from nccl_slurm.history.rows import NodeEventRow, RecommendationRow
+from nccl_slurm.history.rows import NodeEventRow, RecommendationRow, RunRow
 from nccl_slurm.history.store import Store
 from nccl_slurm.review.queue import by_daemon
 from tests.cli.test_errors import NOBODY, needs_root
@@ -115,6 +115,32 @@ def test_accept_prints_the_command_and_runs_nothing(site: Path, capsys: pytest.C
     assert [line.split(": ", 1)[1][:14] for line in out.splitlines()] == ["#1 n1 accepted", "#1 n1 opened: "]
 
 
+def bobs_job_and(site: Path, state: str, reason: str) -> None:
+    with Store.open(f"sqlite:///{site}/store.db") as store:
+        store.upsert_run(
+            RunRow("c", 7, 1, "7", state="RUNNING", start=30.0, user="bob", nodes=("n1", "n2"), status="live")
+        )
+        store.add_node_events([NodeEventRow("n1", 40.0, state, reason, "alice")])
+        store.set_value("heartbeat", 50)
+
+
+def test_how_things_are_now_is_told_when_it_is_shown_and_accepted(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bobs_job_and(site, "UP+DRAIN", "fan 3 broken, ticket 99")
+    expected = [
+        "    now       UP+DRAIN, reason 'fan 3 broken, ticket 99', set by alice, which the command replaces",
+        "    now       runs there: 7 of bob (2 nodes)",
+        "    now       as polled until 1970-01-01T00:00:50.000Z",
+        f"    {review.RUN_YOURSELF}",
+    ]
+    told = json.loads(run(capsys, "review", "--json")[1])["recommendations"][0]["now"]
+    assert (told["others"], told["jobs"], told["held"]) == (True, [{"job": "7", "user": "bob", "nodes": 2}], None)
+    for words in (("n1",), ("n1", "--accept")):
+        status, out, _ = run(capsys, "review", *words)
+        assert status == 0 and out.splitlines()[-5:-1] == expected
+
+
 def test_a_decision_is_a_part_of_the_machines_past(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Store.open(f"sqlite:///{site}/store.db") as store:
         store.hand_over("n1", "i-1", "dmi-uuid", 1.0, replaced=False)
@@ -213,7 +239,7 @@ def test_while_recovery_is_in_progress_no_command_is_printed(site: Path, capsys:
         store.add_node_events([NodeEventRow("n1", 30.0, "DOWN+REBOOT_ISSUED", "x : reboot issued")])
     for words in (("review", "n1"), ("review", "n1", "--accept")):
         _, out, _ = run(capsys, *words)
-        assert "Recovery is in progress (REBOOT_ISSUED)" in out and REBOOT not in out
+        assert "run now: recovery is in progress (REBOOT_ISSUED)" in out and REBOOT not in out
 
 
 @pytest.mark.parametrize("which", ["\u00b2", "9" * 23, "9" * 5000, "#", "n9"])

@@ -9,6 +9,7 @@ import pytest
 from nccl_slurm.model import Fact
 from nccl_slurm.review import decision
 from nccl_slurm.review.outcome import outcome
+from nccl_slurm.scheduler.client import Controller
 from tests.daemon.test_loop import Lab, end_badly
 from tests.daemon.test_loop import lab as lab
 
@@ -213,6 +214,18 @@ def test_a_reboot_that_nobody_accepted_is_not_asked_for_any_more(lab: Lab) -> No
     log = len(lab.store.audit_log())
     lab.run(300)
     assert len(lab.store.audit_log()) == log  # judged once, not each minute
+
+
+def test_a_node_that_became_a_controller_is_not_to_be_rebooted_any_more(lab: Lab) -> None:
+    lab.run(40)
+    fails_on_n1(lab)
+    assert active(lab) == {"n1": ("reboot", "ladder.reboot")}
+    lab.slurm.controller_list = (Controller("n1.site", "primary", True),)
+    lab.run(700)
+    assert active(lab) == {"n1": ("investigate", "ladder.controller")}
+    log = len(lab.store.audit_log())
+    lab.run(300)
+    assert len(lab.store.audit_log()) == log
 
 
 def comes(lab: Lab, node: str, identity: str, **boot: object) -> None:

@@ -228,12 +228,14 @@ def test_another_machine_under_the_name() -> None:
     assert advised(nameless).rule == "ladder.reboot"
 
 
-def test_whom_it_hits_is_said() -> None:
+def test_how_many_it_hits_is_said_and_nobodys_name() -> None:
     jobs = {"n2": (Running("43", "bob", 8), Running("44"))}
-    assert "Runs there now: 43 of bob (8 nodes), 44 of somebody (? nodes)" in advised(case(site=Site(jobs=jobs))).why
-    assert "No job runs there now" in advised(case(site=Site(jobs={"n2": ()}))).why
-    assert "there now" not in advised(case()).why
-    assert "there now" not in advised(case(role="controller", site=Site(jobs=jobs))).why
+    why = advised(case(site=Site(jobs=jobs))).why
+    assert "2 jobs ran there when this was judged" in why and "bob" not in why and "43" not in why
+    assert "1 job ran there" in advised(case(site=Site(jobs={"n2": jobs["n2"][:1]}))).why
+    assert "No job ran there" in advised(case(site=Site(jobs={"n2": ()}))).why
+    assert "ran there" not in advised(case()).why
+    assert "ran there" not in advised(case(role="controller", site=Site(jobs=jobs))).why
 
 
 @pytest.mark.parametrize(
