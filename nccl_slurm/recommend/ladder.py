@@ -11,6 +11,7 @@ Guards, in this order:
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -146,12 +147,16 @@ def _faults(evidence: Evidence, case: Case, ids: Sequence[str]) -> list[Fault]:
         return found
     last = (end if end is not None else float("inf")) + _SLACK_S
     past = [fault for fault in of_machine(case.machine) if fault.time and start - _SLACK_S <= fault.time <= last]
-    return [*found, *(fault for fault in past if not any(_equal(fault, one) for one in found))]
+    there: dict[tuple[str, int | None, str | None], list[float]] = {}
+    for one in sorted((one for one in found if one.time is not None), key=lambda one: one.time or 0.0):
+        there.setdefault((one.name, one.code, one.gpu), []).append(one.time or 0.0)
+    return [*found, *(one for one in past if not _near(there.get((one.name, one.code, one.gpu), ()), one.time or 0.0))]
 
 
-def _equal(one: Fault, other: Fault) -> bool:
-    near = one.time is not None and other.time is not None and abs(one.time - other.time) <= _SLACK_S
-    return near and (one.name, one.code, one.gpu) == (other.name, other.code, other.gpu)
+def _near(times: Sequence[float], at: float) -> bool:
+    """``times`` in order."""
+    next_to = times[max(bisect_left(times, at) - 1, 0) :][:2]
+    return any(abs(one - at) <= _SLACK_S for one in next_to)
 
 
 def _root_hardware(evidence: Evidence, ids: Iterable[str]) -> list[Fact]:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nccl_slurm.history.machine import Machine, MachineEvent
-from nccl_slurm.recommend.fault import Fault, of_machine, same
-from nccl_slurm.recommend.judgement import WEIGHT, Judgement, classed, judge
+from nccl_slurm.recommend.fault import Fault, same
+from nccl_slurm.recommend.judgement import WEIGHT, Judgement, judge
 from nccl_slurm.recommend.policy import Policy
 
 __all__ = ["Tried", "tried", "unreturned"]
@@ -41,11 +41,11 @@ class Tried:
         return len(self.failed) + (self.lost is not None)
 
 
-def tried(fault: Fault, machine: Machine, policy: Policy) -> Tried:
-    """Nothing was tried where the fault has no time: what came after it can't be told."""
+def tried(fault: Fault, machine: Machine, known: Sequence[Fault], policy: Policy) -> Tried:
+    """``known``: the machine's faults, with the class of the table. Nothing was tried where the fault has no time: what
+    came after it can't be told."""
     if fault.time is None:
         return Tried()
-    known = [classed(one, policy) for one in of_machine(machine)]
     timed = [one for one in known if one.time is not None and same(one, fault, known)]
     alike = _counting(timed, fault, policy)
     chain = sorted([*alike, fault], key=lambda one: one.time or 0.0)
