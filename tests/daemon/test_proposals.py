@@ -174,13 +174,17 @@ def test_what_looked_like_one_node_is_taken_back_when_it_was_the_site(lab: Lab) 
     assert all("investigate" in lab.comment(job) for job in jobs)
 
 
-def test_a_neighbour_whose_job_asked_for_nothing_makes_a_site_event_too(lab: Lab) -> None:
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_neighbour_whose_job_asked_for_nothing_makes_a_site_event_too(lab: Lab, restarted: bool) -> None:
     """A run that went well recommends nothing; its node's kernel lost a GPU at the same time all the same."""
     for number in (1, 2):
         job = lab.slurm.submit(f"n{number}")
         lab.run(3)
         lab.slurm.end(job, "COMPLETED")
         lab.record(job, f"n{number}", **lost_gpu(lab, lab.clock.now() - 1, identity=f"i-{number}"))
+    lab.run(5)
+    if restarted:
+        lab.restart()
     loses_a_gpu(lab, 3)
     assert active(lab) == {"n3": ("investigate", "ladder.site-event")}
 
