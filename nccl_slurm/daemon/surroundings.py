@@ -37,7 +37,7 @@ class Surroundings:
         """By node name: of the run's nodes, of those that want something already, and of those that had trouble around
         its end: they may be of one event.
 
-        Of the run's own faults and boots of all times, runs and states as far back as the ladder looks at them before it;
+        Of the run's own faults and boots of all times, runs and states as far back as the ladder looks before it;
         of the others what is so near that it may be of one event.
         """
         asked = [row.node for row in self.store.active_recommendations()]

@@ -126,7 +126,7 @@ def test_what_nobody_decides_expires(lab: Lab, days: int) -> None:
     job = end_badly(lab, "n1")
     lab.record(job, "n1", **lost_gpu(lab, lab.clock.now() - 1))
     lab.run(5)
-    lab.clock.sleep(days * 86400.0)
+    lab.days(days)
     lab.run(2)
     assert states(lab) == [("i-1", "reboot", "open" if days < 14 else "expired")]
 
