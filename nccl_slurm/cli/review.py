@@ -71,10 +71,19 @@ def _decision(which: str | None, decision: str | None, snooze: str | None) -> tu
         raise click.UsageError("one decision at a time: --accept, --decline or --snooze")
     if which is None:
         raise click.UsageError("give the NODE or the ID that this decides")
-    seconds = seconds_of(snooze) if snooze is not None else 0.0
+    return decision or "snooze", _seconds(snooze) if snooze is not None else 0.0
+
+
+def _seconds(snooze: str) -> float:
+    """Raises UsageError, after which a prompt asks again."""
+    from nccl_slurm.review.decision import LONGEST_SNOOZE_S
+
+    seconds = seconds_of(snooze)
     if seconds is None:
         raise click.UsageError(f"--snooze: {snooze!r} is no time, write 30m, 2h or 7d")
-    return decision or "snooze", seconds
+    if seconds > LONGEST_SNOOZE_S:
+        raise click.UsageError(f"--snooze: {snooze} is too long, 90d is the most; --decline ends it for good")
+    return seconds
 
 
 def _read(store: Any, which: str | None) -> list[Any]:
@@ -211,6 +220,7 @@ def _commands(row: Any, now: Any) -> list[str]:
 
 
 def _decide(loaded: Config, row: Any, decision: str, seconds: float, *, note: str, as_json: bool = False) -> None:
+    from nccl_slurm.report.visible import visible
     from nccl_slurm.review import decision as decide
 
     who, now = decide.person(), time.time()
@@ -225,7 +235,8 @@ def _decide(loaded: Config, row: Any, decision: str, seconds: float, *, note: st
         click.echo(json.dumps(recommendation_as_json(after)))
         return
     until = f" until {rfc3339(after.until)}" if after.until else ""
-    click.echo(f"#{row.number} {row.node}: {after.state}{until} by {after.by}; nothing was changed in Slurm")
+    by = visible(after.by or "")
+    click.echo(f"#{row.number} {row.node}: {after.state}{until} by {by}; nothing was changed in Slurm")
     if decision == "accept":
         click.echo("\n".join([*_shown_now(around), *_commands(after, around)]))
 
@@ -268,21 +279,16 @@ def _ask_one_by_one(loaded: Config) -> None:
 
 
 def _ask_further(loaded: Config, row: Any, decision: str) -> None:
+    from nccl_slurm.report.visible import visible
+
     seconds = 0.0
     if decision == "snooze":
-        seconds = click.prompt("for how long (30m, 2h, 7d)", default="2h", value_proc=_time)
+        seconds = click.prompt("for how long (30m, 2h, 7d)", default="2h", value_proc=_seconds)
     note = click.prompt("note", default="", show_default=False)
     try:
         _decide(loaded, row, decision, seconds, note=note)
-    except StoreBusy as error:  # the others can still be decided
-        click.echo(str(error), err=True)
-
-
-def _time(text: str) -> float:
-    seconds = seconds_of(text)
-    if seconds is None:
-        raise click.BadParameter(f"{text!r} is no time")
-    return seconds
+    except (InputError, StoreBusy) as error:  # it was decided meanwhile; the others can still be decided
+        click.echo(visible(str(error)), err=True)
 
 
 def _show_log(loaded: Config, which: str | None, as_json: bool) -> None:

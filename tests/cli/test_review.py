@@ -165,7 +165,8 @@ def test_show_has_the_evidence_line_by_line(site: Path, capsys: pytest.CaptureFi
         (("--accept",), 2, "give the NODE or the ID"),
         (("n1", "--accept", "--snooze", "2h"), 2, "one decision at a time"),
         (("n1", "--snooze", "soon"), 2, "'soon' is no time"),
-        (("n1", "--snooze", "200d"), 1, "90d is the most"),
+        (("n1", "--snooze", "91d"), 2, "90d is the most"),
+        (("n1", "--snooze", "-1h"), 2, "'-1h' is no time"),
         (("n9", "--accept"), 1, "n9: no recommendation has this number"),
         (("99",), 1, "99: no recommendation has this number"),
     ],
@@ -189,6 +190,44 @@ def test_one_by_one_on_a_terminal(
     with Store.open(f"sqlite:///{site}/store.db", read_only=True) as store:
         (kept,) = store.active_recommendations()
     assert (kept.state, kept.note) == ("snoozed", "later")
+
+
+def test_drains_of_what_is_no_host_list(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capsys, "drains", "--node", "n[1-")
+    assert (status, out) == (2, "") and "write n3 or n[1-8]" in err
+
+
+@needs_root
+def test_sudos_word_does_not_reach_the_terminal_as_it_is(
+    site: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_USER", "mallory\x1b[2J\n#1 n1 declined")
+    for words in (("n1", "--accept"), ("n1",), ("--log",)):
+        status, out, _ = run(capsys, "review", *words)
+        assert status == 0 and "mallory" in out and "\x1b" not in out and "\n#1 n1 declined" not in out
+
+
+def test_one_answer_that_is_refused_ends_no_session(
+    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A snooze that is too long is asked for again; what somebody else decided meanwhile is told."""
+    with Store.open(f"sqlite:///{site}/store.db") as store:
+        add(store, row(identity="m2", node="n2", expires=4e9))
+    typed = iter(["s", "100d", "2h", "", "d", ""])
+
+    def answer(*_: Any, **__: Any) -> str:
+        line = next(typed)
+        if len(line) == 1 and line == "d":
+            assert run(capsys, "review", "2", "--accept")[0] == 0
+        return line
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", answer)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    status, _, err = run(capsys, "review")
+    with Store.open(f"sqlite:///{site}/store.db", read_only=True) as store:
+        assert [one.state for one in store.active_recommendations()] == ["snoozed", "accepted"]
+    assert status == 0 and next(typed, None) is None and "recommendation 2" in err
 
 
 @needs_root
