@@ -13,7 +13,6 @@ from nccl_slurm import config
 from nccl_slurm.cli.lookup import open_store
 from nccl_slurm.cli.options import config_option, json_option
 from nccl_slurm.clock import rfc3339
-from nccl_slurm.errors import InputError
 
 __all__ = ["command", "recommendation_as_json"]
 
@@ -54,7 +53,7 @@ def _names(nodes: str | None) -> list[str] | None:
     try:
         return expand(nodes)
     except ValueError as error:
-        raise InputError(f"--node: {error}; write n3 or n[1-8]") from None
+        raise click.UsageError(f"--node: {error}; write n3 or n[1-8]") from None
 
 
 def _rows(store: Any, names: list[str] | None) -> list[Any]:

@@ -71,10 +71,19 @@ def _decision(which: str | None, decision: str | None, snooze: str | None) -> tu
         raise click.UsageError("one decision at a time: --accept, --decline or --snooze")
     if which is None:
         raise click.UsageError("give the NODE or the ID that this decides")
-    seconds = seconds_of(snooze) if snooze is not None else 0.0
+    return decision or "snooze", _seconds(snooze) if snooze is not None else 0.0
+
+
+def _seconds(snooze: str) -> float:
+    """Raises UsageError, after which a prompt asks again."""
+    from nccl_slurm.review.decision import LONGEST_SNOOZE_S
+
+    seconds = seconds_of(snooze)
     if seconds is None:
         raise click.UsageError(f"--snooze: {snooze!r} is no time, write 30m, 2h or 7d")
-    return decision or "snooze", seconds
+    if seconds > LONGEST_SNOOZE_S:
+        raise click.UsageError(f"--snooze: {snooze} is too long, 90d is the most; --decline ends it for good")
+    return seconds
 
 
 def _read(store: Any, which: str | None) -> list[Any]:
@@ -114,11 +123,36 @@ def _show(loaded: Config, which: str | None, as_json: bool) -> None:
         if which is not None and not rows:
             raise InputError(_unknown(which))
         if as_json:
-            shown = [{**recommendation_as_json(row), "outcome": _outcome(store, row)} for row in rows]
+            shown = [_as_json(store, row) for row in rows]
             text = json.dumps({"schema": "nccl-slurm/review/1", "recommendations": shown})
         else:
             text = "\n\n".join(_text(store, row) for row in rows) or "nothing is open"
     click.echo(text)
+
+
+def _as_json(store: Any, row: Any) -> dict[str, Any]:
+    now = _now(store, row)
+    shown = None if now is None else {**vars(now), "jobs": [vars(job) for job in now.jobs], "seen": rfc3339(now.seen)}
+    return {**recommendation_as_json(row), "outcome": _outcome(store, row), "now": shown}
+
+
+def _now(store: Any, row: Any) -> Any:
+    """None for what is closed."""
+    from nccl_slurm.history.rows import ACTIVE
+    from nccl_slurm.review.now import as_it_is, runs_there
+
+    if row.state not in ACTIVE:
+        return None
+    seen = store.value("heartbeat")
+    there = runs_there(store.list_runs(node=row.node, since=seen)) if seen else []
+    edge = next(iter(store.last_node_events([row.node])), None)
+    return as_it_is(row, store.machine_of(row.identity), edge, there, seen)
+
+
+def _shown_now(now: Any) -> list[str]:
+    from nccl_slurm.report.visible import visible
+
+    return [] if now is None else [f"    now       {visible(line)}" for line in now.lines()]
 
 
 def _text(store: Any, row: Any) -> str:
@@ -141,22 +175,14 @@ def _text(store: Any, row: Any) -> str:
     came = _outcome(store, row)
     if came is not None:
         lines.append(f"    outcome   {came}")
-    return "\n".join([*lines, *_commands(row, _busy(store, row))])
+    now = _now(store, row)
+    return "\n".join([*lines, *_shown_now(now), *_commands(row, now)])
 
 
 def _decided(row: Any) -> str:
     """The person's word; what became of it after that is the row's state."""
     words = {"done": "accepted", "accepted": "accepted", "declined": "declined", "snoozed": "snoozed"}
     return words.get(row.state, "")
-
-
-def _busy(store: Any, row: Any) -> str | None:
-    """What is being done to the node by its newest state; None for nothing that shows."""
-    from nccl_slurm.recommend.guard import in_progress
-    from nccl_slurm.recommend.site import NodeNow
-
-    edge = next(iter(store.last_node_events([row.node])), None)
-    return None if edge is None else in_progress(NodeNow(edge.state, edge.reason))
 
 
 def _outcome(store: Any, row: Any) -> str | None:
@@ -184,19 +210,17 @@ def _place(fact: Mapping[str, Any]) -> str:
     return f"{visible(fact['file'] or fact['producer'])}:{fact['line'] or '-'}"
 
 
-def _commands(row: Any, busy: str | None) -> list[str]:
-    """None for what is closed, nor while recovery is in progress."""
-    from nccl_slurm.history.rows import ACTIVE
+def _commands(row: Any, now: Any) -> list[str]:
+    """None for what is closed, nor for what is not to be run now."""
     from nccl_slurm.report.visible import visible
 
-    if row.state not in ACTIVE:
+    if now is None or now.held:
         return []
-    if busy is not None:
-        return [f"    Recovery is in progress ({visible(busy)}): nothing is to be run now"]
     return [f"    {RUN_YOURSELF}", *[f"        {visible(line)}" for line in row.commands]] if row.commands else []
 
 
 def _decide(loaded: Config, row: Any, decision: str, seconds: float, *, note: str, as_json: bool = False) -> None:
+    from nccl_slurm.report.visible import visible
     from nccl_slurm.review import decision as decide
 
     who, now = decide.person(), time.time()
@@ -206,18 +230,19 @@ def _decide(loaded: Config, row: Any, decision: str, seconds: float, *, note: st
         after = decide.decline(row, who, note, now)
     else:
         after = decide.snooze(row, who, note, now, seconds)
-    busy = _write(loaded, row, after, decide.line(after, who, now))
+    around = _write(loaded, row, after, decide.line(after, who, now))
     if as_json:
         click.echo(json.dumps(recommendation_as_json(after)))
         return
     until = f" until {rfc3339(after.until)}" if after.until else ""
-    click.echo(f"#{row.number} {row.node}: {after.state}{until} by {after.by}; nothing was changed in Slurm")
+    by = visible(after.by or "")
+    click.echo(f"#{row.number} {row.node}: {after.state}{until} by {by}; nothing was changed in Slurm")
     if decision == "accept":
-        click.echo("\n".join(_commands(row, busy)))
+        click.echo("\n".join([*_shown_now(around), *_commands(after, around)]))
 
 
-def _write(loaded: Config, before: Any, after: Any, line: Any) -> str | None:
-    """What is being done to the node meanwhile."""
+def _write(loaded: Config, before: Any, after: Any, line: Any) -> Any:
+    """How things are there now."""
     import os
 
     from nccl_slurm.history.store import Store
@@ -232,7 +257,7 @@ def _write(loaded: Config, before: Any, after: Any, line: Any) -> str | None:
         machine = store.machine_row(after.identity)
         if machine is not None:
             store.add_machine_events(machine.number, [decide.event(after)])
-        return _busy(store, after)
+        return _now(store, after)
 
 
 def _ask_one_by_one(loaded: Config) -> None:
@@ -254,21 +279,16 @@ def _ask_one_by_one(loaded: Config) -> None:
 
 
 def _ask_further(loaded: Config, row: Any, decision: str) -> None:
+    from nccl_slurm.report.visible import visible
+
     seconds = 0.0
     if decision == "snooze":
-        seconds = click.prompt("for how long (30m, 2h, 7d)", default="2h", value_proc=_time)
+        seconds = click.prompt("for how long (30m, 2h, 7d)", default="2h", value_proc=_seconds)
     note = click.prompt("note", default="", show_default=False)
     try:
         _decide(loaded, row, decision, seconds, note=note)
-    except StoreBusy as error:  # the others can still be decided
-        click.echo(str(error), err=True)
-
-
-def _time(text: str) -> float:
-    seconds = seconds_of(text)
-    if seconds is None:
-        raise click.BadParameter(f"{text!r} is no time")
-    return seconds
+    except (InputError, StoreBusy) as error:  # it was decided meanwhile; the others can still be decided
+        click.echo(visible(str(error)), err=True)
 
 
 def _show_log(loaded: Config, which: str | None, as_json: bool) -> None:

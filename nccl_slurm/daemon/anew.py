@@ -41,14 +41,16 @@ def handed_over(
 def overtaken(
     active: Iterable[RecommendationRow], machine_of: Callable[[str, float], Machine | None]
 ) -> list[RecommendationRow]:
-    """Open ones whose machine was booted or replaced since by somebody who did not ask us. ``machine_of``: identity and
-    time → the machine with its events since then."""
+    """Open ones whose machine was booted or replaced since by somebody who did not ask us, or is a controller now.
+    ``machine_of``: identity and time → the machine with its events since then."""
     return [row for row in active if row.state == "open" and row.action in HEAVY and _touched(row, machine_of)]
 
 
 def _touched(row: RecommendationRow, machine_of: Callable[[str, float], Machine | None]) -> bool:
     machine = machine_of(row.identity, row.changed)
-    return machine is not None and any(event.kind in ("boot", "replaced") for event in machine.events)
+    if machine is None:
+        return False
+    return machine.role == "controller" or any(event.kind in ("boot", "replaced") for event in machine.events)
 
 
 def beside(

@@ -20,6 +20,7 @@ from nccl_slurm.daemon.conclude import Conclusions
 from nccl_slurm.daemon.fetching import Fetching
 from nccl_slurm.daemon.filling import Filling
 from nccl_slurm.daemon.intake import Hints, RecordIntake
+from nccl_slurm.daemon.jump import Jumps
 from nccl_slurm.daemon.lease import RENEWALS, Lease
 from nccl_slurm.daemon.ledger import OPEN, Ledger
 from nccl_slurm.daemon.machines import MachineWatch
@@ -116,6 +117,7 @@ class Daemon:
         self._comments = CommentWriter(client, store, clock, config.daemon.verify_s, self._ask)
         self._hints = Hints(config.paths.events)
         self._forgetting = Forgetting(config, store, clock)
+        self._jumps = Jumps(store)
         self._intake = self._make_intake()
         self._fetching: Fetching | None = None
         self._landed: RecordIntake | None = None
@@ -173,7 +175,7 @@ class Daemon:
             Duty("publish", PUBLISH_EVERY_S, self._conclusions.publish_again),
             Duty("recommendations", PROPOSALS_EVERY_S, self._renew_proposals),
             Duty("half-written records", FORGET_EVERY_S, self._remove_parts),
-            Duty("retention", FORGET_EVERY_S, self._forgetting.turn),
+            Duty("retention", FORGET_EVERY_S, self._forget),
             Duty("heartbeat", HEARTBEAT_EVERY_S, self._heartbeat),
         ]
 
@@ -247,8 +249,12 @@ class Daemon:
     # duties
 
     def _see_clock(self) -> None:
-        """Where it was set back, what was to wait for seconds would wait until it has caught up."""
+        """Where it was set back, what was to wait for seconds would wait until it has caught up. Where it leapt ahead,
+        nothing is forgotten or expires until it is believed."""
         now = self._clock.now()
+        if self._jumps.see(now):
+            _log.warning("the clock is more than a day ahead of the last look")
+            self._store.note("clock", "the clock leapt ahead, or nobody looked: nothing is forgotten for a day", now)
         if now < self._latest - STEP_S:
             self._store.look_at_comments_again(now)
             self._nodes.clock_was_set_back(now)
@@ -367,12 +373,16 @@ class Daemon:
             self._landed.poll()
 
     def _renew_proposals(self) -> None:
-        self._proposals.tick(self._around.room())
+        self._proposals.tick(self._around.room(), self._jumps.believed(self._clock.now()))
+
+    def _forget(self) -> None:
+        if not self._jumps.held:
+            self._forgetting.turn()
 
     def _remove_parts(self) -> None:
-        if self._intake is not None:
+        if self._intake is not None and not self._jumps.held:
             self._intake.remove_parts()
-        if self._landed is not None and os.path.isdir(landing_of(self._config)):
+        if self._landed is not None and not self._jumps.held and os.path.isdir(landing_of(self._config)):
             self._landed.remove_parts()
 
     def _settle(self) -> None:

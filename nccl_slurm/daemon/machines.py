@@ -22,8 +22,8 @@ from nccl_slurm.scheduler.client import NodeEvent, NodeState
 __all__ = ["MachineWatch"]
 
 _log = logging.getLogger(__name__)
-#: Machines that a run is compared with: each costs the reading of its history, and a site event shows in a few.
-_BESIDE = 32
+#: Machines that a run is compared with, of each the last days. An event of the site that takes more shows in these.
+_BESIDE = 256
 
 
 class MachineWatch:
@@ -34,7 +34,6 @@ class MachineWatch:
         self._clock = clock
         self._now: dict[str, MachineRow] = store.machines_now()
         self._states: dict[str, NodeState] = {}
-        self._faults: dict[int, float] = {}  # by machine: its newest fault or unasked boot that this daemon learned of
         self.controllers: Sequence[str] = ()
 
     @property
@@ -44,8 +43,8 @@ class MachineWatch:
 
     def troubled(self, since: float, until: float) -> list[str]:
         """Nodes whose machine had a fault or an unasked boot, or that Slurm gave a reason, in this time; what is
-        nearest to its end first. Faults are those that came in since this daemon started."""
-        at = {node: self._faults[row.number] for node, row in self._now.items() if row.number in self._faults}
+        nearest to its end first."""
+        at = self._store.in_trouble(since, until)
         reasons = ((node, state.reason_at) for node, state in self._states.items() if state.reason_at is not None)
         for node, time in reasons:
             if node not in at or abs(time - until) < abs(at[node] - until):
@@ -72,6 +71,8 @@ class MachineWatch:
                 self._add(row, [self._asked(node.name, boot)])
             if reads_anew(row, node):
                 changes[node.name] = {"boot_time": node.boot_time, "slurmd_start": node.slurmd_start}
+            if row.role != "controller" and role_of(node.name, None, self.controllers) == "controller":
+                changes.setdefault(node.name, {})["role"] = "controller"  # until a record tells otherwise
         self._change(changes)
 
     def filled(
@@ -192,8 +193,6 @@ class MachineWatch:
 
     def _add(self, row: MachineRow, events: Sequence[MachineEvent]) -> None:
         for event in self._store.add_machine_events(row.number, events):
-            if event.kind == "fault" or event.name == "unasked":
-                self._faults[row.number] = max(event.time, self._faults.get(row.number, event.time))
             _log.info("machine %s: %s %s at %.0f %s", row.identity, event.kind, event.name, event.time, event.text)
 
     def _change(self, changes: Mapping[str, Mapping[str, Any]]) -> None:

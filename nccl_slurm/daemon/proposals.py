@@ -46,14 +46,15 @@ class Proposals:
             for identity in given_up(changes, source):
                 self._judge_another(identity, run)
 
-    def tick(self, room: int) -> None:
+    def tick(self, room: int, believed: float) -> None:
         """Snoozes that are over, recommendations that are done or too old to be believed; then what waits for room
-        below the fleet's cap, and what was overtaken. ``room``: how many nodes may have a reboot or replace open."""
+        below the fleet's cap, and what was overtaken. ``room``: how many nodes may have a reboot or replace open.
+        ``believed``: the time by which something is old."""
         active = self.store.active_recommendations()
         now = self.clock.now()
         closed = [(replace(row, state="done", changed=now), "done") for row in active if self._is_done(row)]
         closed += handed_over(_without(active, closed), self._identity_now, now)
-        self._store([*closed, *due(_without(active, closed), now)], active)
+        self._store([*closed, *due(_without(active, closed), believed)], active)
         active = self.store.active_recommendations()
         found = [*due_again(active, room), *overtaken(active, self.store.machine_of)]
         fresh = [row for row in found if self.looked_at.get(row.number) != row.changed]

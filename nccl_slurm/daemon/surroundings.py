@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from nccl_slurm.config import Config
 from nccl_slurm.daemon.anew import HEAVY
@@ -36,14 +37,16 @@ class Surroundings:
         """By node name: of the run's nodes, of those that want something already, and of those that had trouble around
         its end: they may be of one event.
 
-        Faults and boots of all times; runs and states as far back as the ladder looks at them before this run.
+        Of the run's own faults and boots of all times, runs and states as far back as the ladder looks before it;
+        of the others what is so near that it may be of one event.
         """
-        others = [row.node for row in self.store.active_recommendations()]
-        names = list(dict.fromkeys([*run.nodes, *others, *self._beside(run)]))
+        asked = [row.node for row in self.store.active_recommendations()]
+        others = list(dict.fromkeys(name for name in (*asked, *self._beside(run)) if name not in run.nodes))
         began = run.end if run.start is None else run.start
-        back_s = self.policy.limit("repeat-window-d") * _DAY_S
-        lately = float("-inf") if began is None else began - back_s
-        return {machine.node: machine for machine in self.store.machines(names, lately=lately)}
+        lately = float("-inf") if began is None else began - self.policy.limit("repeat-window-d") * _DAY_S
+        near = float("-inf") if began is None else began - 2 * self.policy.limit("fleet-window-h") * _HOUR_S
+        found = chain(self.store.machines(run.nodes, lately=lately), self.store.machines(others, near))
+        return {machine.node: machine for machine in found}
 
     def _beside(self, run: RunRow) -> list[str]:
         """Around the run's end: Slurm gives up a node, and a neighbour's record comes in, somewhat later."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, or_, select
+from sqlalchemy import Connection, Row, and_, func, or_, select
 
 from nccl_slurm.history.generations import Generations
 from nccl_slurm.history.machine import Machine, MachineEvent
@@ -57,6 +57,17 @@ class Machines(Generations):
             with self._reading() as connection:
                 batch = _machines(connection, places[at : at + _BATCH], since, lately)
             yield from batch
+
+    def in_trouble(self, since: float, until: float) -> dict[str, float]:
+        """By name: machines that had a fault or an unasked boot in this time, with the last moment of it."""
+        what = or_(
+            machine_events.c.kind == "fault", and_(machine_events.c.kind == "boot", machine_events.c.name == "unasked")
+        )
+        has = and_(machine_events.c.machine == generations.c.machine, machine_events.c.time.between(since, until))
+        query = select(generations.c.node, func.max(machine_events.c.time)).join(machine_events, has)
+        query = query.where(generations.c.until.is_(None), what).group_by(generations.c.node)
+        with self._reading() as connection:
+            return {row[0]: row[1] for row in connection.execute(query)}
 
     def _states_alone(self, node: str, since: float) -> tuple[MachineEvent, ...]:
         with self._reading() as connection:

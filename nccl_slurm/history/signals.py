@@ -17,9 +17,10 @@ __all__ = ["Signal", "out_of_service", "signals"]
 #: The program's fault, on good hardware.
 _OF_PROGRAMS = frozenset({"gpu-app-fault"})
 _OUT = frozenset({"DOWN", "ERROR", "FAIL", "DRAIN", "DRAINED", "DRAINING", "FAILING", "INVALID_REG"})
-#: Flags of what somebody planned, or of power saving.
-_PLANNED = frozenset({"MAINT", "REBOOT_REQUESTED", "REBOOT_ISSUED", "POWERING_DOWN", "POWERED_DOWN", "POWERING_UP"})
-
+#: Flags of what somebody planned, or of power saving (scontrol show node says ``MAINTENANCE``).
+_PLANNED = frozenset({"MAINT", "MAINTENANCE", "REBOOT_REQUESTED", "REBOOT_ISSUED"}) | frozenset(
+    {"POWER_DOWN", "POWER_DRAIN", "POWERING_DOWN", "POWERED_DOWN", "POWERING_UP"}
+)
 
 #: Kinds of events that a signal rests on.
 _NEEDS: Mapping[str, frozenset[str]] = {

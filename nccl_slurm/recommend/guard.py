@@ -18,7 +18,7 @@ from nccl_slurm.recommend.site import NodeNow, Site, short
 from nccl_slurm.recommend.step import Step, stamp
 from nccl_slurm.recommend.tried import unreturned
 
-__all__ = ["Case", "allowed_open", "guarded", "in_progress", "role_of"]
+__all__ = ["Case", "allowed_open", "guarded", "in_progress", "others_reason", "role_of"]
 
 _HEAVY = ("reboot", "replace")
 #: Flags of a node that something is being done to (slurm.h, scontrol show node), and reasons that tell the same.
@@ -93,6 +93,13 @@ def in_progress(node: NodeNow) -> str | None:
     if flags:
         return "+".join(flags)
     return node.reason if _REASONS.search(node.reason or "") else None
+
+
+def others_reason(node: NodeNow) -> str | None:
+    """Another's reason on the node: a command would write over it, and whoever set it had one. Slurm takes its own
+    ``Not responding`` away itself."""
+    reason = (node.reason or "").strip()
+    return None if not reason or reason.startswith("nccl-slurm") or reason == "Not responding" else reason
 
 
 def _moved(case: Case, step: Step) -> Step | None:

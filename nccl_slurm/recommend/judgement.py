@@ -5,7 +5,8 @@ Nothing here knows what was tried before: see `tried` and `step`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nccl_slurm.parse.xidrow import Xid
@@ -26,6 +27,8 @@ _DRAM, _SRAM = 171, 172
 _DBE = 48
 _REMAPPED = (63, 64)
 _HOUR_S = 3600.0
+#: By code and link the GPUs and the moments, in order. The history has the run's own faults too, with the same times.
+_Links = Mapping[tuple[int, "int | None"], Sequence[tuple[Fault, Sequence[float]]]]
 
 
 @dataclass(frozen=True)
@@ -60,31 +63,46 @@ def classed(fault: Fault, policy: Policy) -> Fault:
 def judge(faults: Iterable[Fault], policy: Policy, known: Sequence[Fault] = ()) -> tuple[Judgement, ...]:
     """One for each fault, in order. ``known``: the machine's other faults, for whose GPU is whose."""
     found = [classed(fault, policy) for fault in faults]
-    return tuple(_one(fault, _company(fault, found, policy), policy, [*found, *known]) for fault in found)
+    company = _company(found, policy)
+    told = [*found, *known]
+    links = _by_link(told)
+    return tuple(_one(fault, company[fault.time], policy, told, links) for fault in found)
 
 
-def _company(fault: Fault, faults: Iterable[Fault], policy: Policy) -> list[Fault]:
-    """Others of the same burst: no gap over the limit between one and the next. Without a time: of any burst."""
+def _company(faults: Iterable[Fault], policy: Policy) -> dict[float | None, list[Fault]]:
+    """By time: those of the same burst (no gap over the limit between one and the next), and all without a time, which
+    are of any burst. Of many that tell the same two are there, so that each has the other beside it."""
     gap = policy.limit("burst-gap-s")
-    timed = sorted(one.time for one in faults if one.time is not None)
-    if fault.time is None:
-        return [one for one in faults if one is not fault]
-    low = high = fault.time
-    for at in timed:
-        high = at if high < at <= high + gap else high
-    for at in reversed(timed):
-        low = at if low - gap <= at < low else low
-    return [one for one in faults if one is not fault and (one.time is None or low <= one.time <= high)]
+    timed = sorted((one for one in faults if one.time is not None), key=lambda one: one.time or 0.0)
+    timeless = [one for one in faults if one.time is None]
+    bursts: list[list[Fault]] = []
+    for one in timed:
+        if bursts and (one.time or 0.0) - (bursts[-1][-1].time or 0.0) <= gap:
+            bursts[-1].append(one)
+        else:
+            bursts.append([one])
+    found: dict[float | None, list[Fault]] = {None: _few([*timed, *timeless])}
+    for burst in bursts:
+        found |= dict.fromkeys((one.time for one in burst), _few([*burst, *timeless]))
+    return found
 
 
-def _one(fault: Fault, company: Sequence[Fault], policy: Policy, known: Sequence[Fault]) -> Judgement:
+def _few(faults: Iterable[Fault]) -> list[Fault]:
+    alike: dict[tuple[object, ...], list[Fault]] = {}
+    for one in faults:
+        alike.setdefault((one.name, one.code, one.pci, one.uuid, one.recovery, one.role), []).append(one)
+    return [one for group in alike.values() for one in (group if len(group) < 3 else (group[0], group[-1]))]
+
+
+def _one(fault: Fault, burst: Sequence[Fault], policy: Policy, known: Sequence[Fault], links: _Links) -> Judgement:
     if fault.name != XID:
         return _plain(fault, policy.row(fault.name, fault.text))
     xid = policy.xids.get(fault.code) if fault.code is not None else None
     if xid is None:
         return Judgement(fault, "investigate", (), False, False, False, "a code that NVIDIA's catalogue does not have")
+    company = [one for one in burst if one is not fault]
     mine = [one for one in company if same_gpu(one, fault, known)]
-    return _raised(_read_on(_of_row(fault, xid), company, policy, known), mine)
+    return _raised(_read_on(_of_row(fault, xid), company, policy, links), mine)
 
 
 def _plain(fault: Fault, row: FaultRow | None) -> Judgement:
@@ -101,7 +119,7 @@ def _of_row(fault: Fault, xid: Xid) -> Judgement:
     return Judgement(fault, action, xid.after, xid.final, hardware, xid.fleet, why)
 
 
-def _read_on(judgement: Judgement, company: Sequence[Fault], policy: Policy, known: Sequence[Fault]) -> Judgement:
+def _read_on(judgement: Judgement, company: Sequence[Fault], policy: Policy, links: _Links) -> Judgement:
     code = judgement.fault.code or 0
     if code == _DBE:
         return _double_bit(judgement, company)
@@ -111,17 +129,29 @@ def _read_on(judgement: Judgement, company: Sequence[Fault], policy: Policy, kno
     action = judgement.action if told.action is None else told.action
     after = judgement.after if told.after is None else told.after
     words = [judgement.why, told.why]
-    times = _on_link(judgement.fault, known, policy)
+    times = _on_link(judgement.fault, links, policy) if told.report else 0
     if told.report and times >= told.report:
         words.append(f"{times} times on this link: NVIDIA asks for a report")
     return replace(judgement, action=action, after=after, why="; ".join(words))
 
 
-def _on_link(fault: Fault, known: Iterable[Fault], policy: Policy) -> int:
-    """How often this code was on this link of this GPU, this time among them."""
+def _by_link(faults: Iterable[Fault]) -> _Links:
+    found: dict[tuple[int, int | None], dict[Fault, set[float]]] = {}
+    for one in faults:
+        if one.code is not None and one.time is not None:
+            gpu = Fault("", "", pci=one.pci, uuid=one.uuid)
+            found.setdefault((one.code, one.link), {}).setdefault(gpu, set()).add(one.time)
+    return {key: [(gpu, sorted(times)) for gpu, times in gpus.items()] for key, gpus in found.items()}
+
+
+def _on_link(fault: Fault, links: _Links, policy: Policy) -> int:
+    """How often this code was on this link of this GPU around this time, which is among them."""
+    if fault.time is None:
+        return 1
     window = policy.limit("link-window-h") * _HOUR_S
-    near = [one for one in known if one.time is None or fault.time is None or abs(one.time - fault.time) <= window]
-    return sum(one.code == fault.code and one.link == fault.link and same_gpu(one, fault) for one in near)
+    low, high = fault.time - window, fault.time + window
+    near = (times for gpu, times in links[fault.code or 0, fault.link] if same_gpu(gpu, fault))
+    return sum(bisect_right(times, high) - bisect_left(times, low) for times in near)
 
 
 def _others(company: Iterable[Fault], policy: Policy) -> list[Fault]:

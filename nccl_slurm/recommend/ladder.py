@@ -11,6 +11,7 @@ Guards, in this order:
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from nccl_slurm.model import Culprit, Evidence, Fact, Recommendation, Verdict
 from nccl_slurm.recommend import pattern
 from nccl_slurm.recommend.commands import NODE_NAME, commands
 from nccl_slurm.recommend.fault import XID, Fault, of_fact, of_machine
-from nccl_slurm.recommend.guard import Case, guarded
+from nccl_slurm.recommend.guard import Case, guarded, others_reason
 from nccl_slurm.recommend.judgement import HARDWARE
 from nccl_slurm.recommend.policy import Policy, default
 from nccl_slurm.recommend.site import Running, Site
@@ -31,7 +32,6 @@ __all__ = ["HARDWARE", "NODE_NAME", "advise", "recommend"]
 _LOOK_AT_NODE = HARDWARE | {"slurm-node-fail", "slurm-launch", "net-ib-transport", "storage-stall"}
 #: Clocks of kernel, hooks and accounting differ by so much at most (see attribute/machine).
 _SLACK_S = 60.0
-_JOBS_SHOWN = 5
 #: In every ``why`` that asks for it. HyperPod makes all volumes of an instance anew.
 _DESTROYS = "Replacing destroys root and secondary volumes"
 _JOB_ID = re.compile(r"\d{1,10}(?:[_+]\d{1,10})?\Z")
@@ -147,12 +147,16 @@ def _faults(evidence: Evidence, case: Case, ids: Sequence[str]) -> list[Fault]:
         return found
     last = (end if end is not None else float("inf")) + _SLACK_S
     past = [fault for fault in of_machine(case.machine) if fault.time and start - _SLACK_S <= fault.time <= last]
-    return [*found, *(fault for fault in past if not any(_equal(fault, one) for one in found))]
+    there: dict[tuple[str, int | None, str | None], list[float]] = {}
+    for one in sorted((one for one in found if one.time is not None), key=lambda one: one.time or 0.0):
+        there.setdefault((one.name, one.code, one.gpu), []).append(one.time or 0.0)
+    return [*found, *(one for one in past if not _near(there.get((one.name, one.code, one.gpu), ()), one.time or 0.0))]
 
 
-def _equal(one: Fault, other: Fault) -> bool:
-    near = one.time is not None and other.time is not None and abs(one.time - other.time) <= _SLACK_S
-    return near and (one.name, one.code, one.gpu) == (other.name, other.code, other.gpu)
+def _near(times: Sequence[float], at: float) -> bool:
+    """``times`` in order."""
+    next_to = times[max(bisect_left(times, at) - 1, 0) :][:2]
+    return any(abs(one - at) <= _SLACK_S for one in next_to)
 
 
 def _root_hardware(evidence: Evidence, ids: Iterable[str]) -> list[Fact]:
@@ -178,21 +182,17 @@ def _recommendation(case: Case, step: Step, first: str, ids: Sequence[str], reas
 
 
 def _foreign(case: Case) -> list[str]:
-    """Another's reason on the node is shown: the command would write over it, and whoever set it had one. Slurm takes
-    its own ``Not responding`` away itself."""
-    reason = (case.node.reason or "").strip()
-    if not reason or reason.startswith("nccl-slurm") or reason == "Not responding":
-        return []
-    return [f"Its reason in Slurm is '{reason[:120]}', which the command replaces"]
+    reason = others_reason(case.node)
+    return [f"Its reason in Slurm is '{reason[:120]}', which the command replaces"] if reason else []
 
 
 def _hits(jobs: Sequence[Running] | None) -> list[str]:
-    """Whom it hits, where Slurm was asked."""
+    """How many it hits, where Slurm was asked. Whose they are is nothing for the report of another's job; `review` asks
+    again, and says it."""
     if jobs is None:
         return []
-    shown = [f"{job.job} of {job.user or 'somebody'} ({job.nodes or '?'} nodes)" for job in jobs[:_JOBS_SHOWN]]
-    more = f" and {len(jobs) - _JOBS_SHOWN} more" if len(jobs) > _JOBS_SHOWN else ""
-    return [f"Runs there now: {', '.join(shown)}{more}" if shown else "No job runs there now"]
+    count = {0: "No job", 1: "1 job"}.get(len(jobs), f"{len(jobs)} jobs")
+    return [f"{count} ran there when this was judged"]
 
 
 def _patterns(

@@ -45,21 +45,26 @@ def next_step(faults: Sequence[Fault], machine: Machine | None, policy: Policy) 
     present = [classed(one, policy) for one in faults]
     if machine is not None:
         present += _standing(present, known, machine, policy)
-    steps = [
-        _step(one, machine, policy) for one in judge(present, policy, known) if one.fault.failure_class != _PROGRAM
-    ]
+    judged = (one for one in judge(present, policy, known) if one.fault.failure_class != _PROGRAM)
+    steps = [_step(one, machine, known, policy) for one in _ends(judged)]
     worth = [step for step in steps if step.action in ("investigate", "reboot", "replace")]
     return max(worth, key=lambda step: (WEIGHT.index(step.action), step.number), default=None)
 
 
-def _newest(judged: Iterable[Judgement]) -> list[Judgement]:
-    """Of faults that are alike in all but their time the heaviest, of these the newest: a driver may tell of one fault
-    a thousand times, and each asks the whole history."""
-    found: dict[tuple[object, ...], Judgement] = {}
-    for one in sorted(judged, key=lambda one: (WEIGHT.index(one.action), one.fault.time or 0.0)):
+def _ends(judged: Iterable[Judgement]) -> list[Judgement]:
+    """Of judgements that are alike in all but their moment the first and the last, in the order they came: a driver may
+    tell of one fault a thousand times, and each asks the whole history."""
+    found: dict[tuple[object, ...], list[Judgement]] = {}
+    for one in judged:
         fault = one.fault
-        found[fault.name, fault.code, fault.pci, fault.uuid, fault.link] = one
-    return list(found.values())
+        alike = (fault.name, fault.code, fault.pci, fault.uuid, fault.link, fault.time is None)
+        found.setdefault((*alike, one.action, one.after, one.final, one.hardware, one.fleet), []).append(one)
+    ends: list[Judgement] = []
+    for group in found.values():
+        times = [one.fault.time or 0.0 for one in group]
+        places = {times.index(min(times)), len(times) - 1 - times[::-1].index(max(times))}
+        ends += [group[place] for place in sorted(places)]
+    return ends
 
 
 def _standing(present: Iterable[Fault], known: Sequence[Fault], machine: Machine, policy: Policy) -> list[Fault]:
@@ -74,8 +79,8 @@ def _standing(present: Iterable[Fault], known: Sequence[Fault], machine: Machine
     ]
 
 
-def _step(judgement: Judgement, machine: Machine | None, policy: Policy) -> Step:
-    past = Tried() if machine is None else tried(judgement.fault, machine, policy)
+def _step(judgement: Judgement, machine: Machine | None, known: Sequence[Fault], policy: Policy) -> Step:
+    past = Tried() if machine is None else tried(judgement.fault, machine, known, policy)
     action = _action(judgement, past, observed=machine is not None)
     rule = {"replace": "ladder.final" if judgement.final else "ladder.replace", "reboot": "ladder.reboot"}
     why = (judgement.why, *_history(judgement, past, machine))

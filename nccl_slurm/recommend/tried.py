@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nccl_slurm.history.machine import Machine, MachineEvent
-from nccl_slurm.recommend.fault import Fault, of_machine, same
-from nccl_slurm.recommend.judgement import WEIGHT, Judgement, classed, judge
+from nccl_slurm.recommend.fault import Fault, same
+from nccl_slurm.recommend.judgement import WEIGHT, Judgement, judge
 from nccl_slurm.recommend.policy import Policy
 
 __all__ = ["Tried", "tried", "unreturned"]
@@ -41,11 +41,11 @@ class Tried:
         return len(self.failed) + (self.lost is not None)
 
 
-def tried(fault: Fault, machine: Machine, policy: Policy) -> Tried:
-    """Nothing was tried where the fault has no time: what came after it can't be told."""
+def tried(fault: Fault, machine: Machine, known: Sequence[Fault], policy: Policy) -> Tried:
+    """``known``: the machine's faults, with the class of the table. Nothing was tried where the fault has no time: what
+    came after it can't be told."""
     if fault.time is None:
         return Tried()
-    known = [classed(one, policy) for one in of_machine(machine)]
     timed = [one for one in known if one.time is not None and same(one, fault, known)]
     alike = _counting(timed, fault, policy)
     chain = sorted([*alike, fault], key=lambda one: one.time or 0.0)
@@ -102,14 +102,18 @@ def _links(
 
 
 def unreturned(machine: Machine, since: float) -> MachineEvent | None:
-    """The state after ``since`` that says that a reboot was asked for and the node did not come back; None where it is
-    back now."""
-    found = None
-    for event in machine.of_kind("state", since):
-        if _TIMED_OUT.search(str(event.data.get("reason") or "")):
+    """The state after ``since`` in which Slurm gave up on a reboot; None where the node is back now.
+
+    Anybody can set the words of a reason. So they count only on a node that is down since a state that Slurm alone
+    sets: ``REBOOT_ISSUED``.
+    """
+    found, issued = None, False
+    for event in machine.of_kind("state"):
+        base, *flags = event.name.upper().split("+")
+        if "REBOOT_ISSUED" in flags or base != "DOWN":
+            found, issued = None, "REBOOT_ISSUED" in flags
+        elif issued and event.time >= since and _TIMED_OUT.search(str(event.data.get("reason") or "")):
             found = event
-        elif not event.name.upper().startswith("DOWN"):
-            found = None
     return found
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nccl_slurm.clock import rfc3339
-from nccl_slurm.history.machine import Machine
+from nccl_slurm.history.machine import Machine, MachineEvent
 from nccl_slurm.history.rows import RecommendationRow
 from nccl_slurm.recommend.fault import Fault, of_event, of_machine, same
+from nccl_slurm.recommend.judgement import classed
+from nccl_slurm.recommend.policy import default
 
 __all__ = ["Outcome", "outcome"]
 
@@ -38,25 +40,25 @@ def outcome(row: RecommendationRow, machine: Machine | None) -> Outcome | None:
     if done is None:
         return Outcome(None, None, f"accepted {rfc3339(row.decided)}; not seen to be carried out")
     back = _came_back(row, machine, done)
-    told = f"carried out {rfc3339(done)}"
+    told = f"carried out {rfc3339(done.time)}"
     since = f"the same kind of fault came back {rfc3339(back)}" if back is not None else "no such fault since"
-    return Outcome(done, back, f"{told}; {since}")
+    return Outcome(done.time, back, f"{told}; {since}")
 
 
-def _carried_out(row: RecommendationRow, machine: Machine, decided: float) -> float | None:
+def _carried_out(row: RecommendationRow, machine: Machine, decided: float) -> MachineEvent | None:
     if row.action in _DONE:
-        return next((event.time for event in machine.of_kind(_DONE[row.action], decided)), None)
+        return next(machine.of_kind(_DONE[row.action], decided), None)
     states = (event for event in machine.of_kind("state", decided) if event.name != "UP")
-    return next((event.time for event in states if event.data.get("owner") in _OF_PEOPLE), None)
+    return next((event for event in states if event.data.get("owner") in _OF_PEOPLE), None)
 
 
-def _came_back(row: RecommendationRow, machine: Machine, done: float) -> float | None:
-    """Where its history has no fault that it rests on, the class alone tells. That of a board which was taken out
-    can't come back."""
-    past = [of_event(event) for event in machine.of_kind("fault")]
+def _came_back(row: RecommendationRow, machine: Machine, done: MachineEvent) -> float | None:
+    """Where its history has no fault that it rests on, the class alone tells: the decision table's, since readings and
+    lines need not have one of their own. That of a board which was taken out can't come back."""
+    past = [classed(of_event(event), default()) for event in machine.of_kind("fault")]
     causes = _last_burst([one for one in past if one.failure_class == row.failure_class and not one.after(row.opened)])
-    of_boards = of_machine(machine)
-    now = [one for one in of_boards if (one.time or 0.0) >= done]
+    of_boards = [classed(one, default()) for one in of_machine(machine)]
+    now = [one for one in of_boards if one.after(done.time, done.uncertainty_s)]
     if causes:
         there = [cause for cause in causes if cause in of_boards]
         again = [one for one in now if any(same(one, cause, past) for cause in there)]

@@ -13,7 +13,7 @@ import pytest
 
 from nccl_slurm.cli import review
 from nccl_slurm.cli.main import main as nccl_slurm
-from nccl_slurm.history.rows import NodeEventRow, RecommendationRow
+from nccl_slurm.history.rows import NodeEventRow, RecommendationRow, RunRow
 from nccl_slurm.history.store import Store
 from nccl_slurm.review.queue import by_daemon
 from tests.cli.test_errors import NOBODY, needs_root
@@ -115,6 +115,32 @@ def test_accept_prints_the_command_and_runs_nothing(site: Path, capsys: pytest.C
     assert [line.split(": ", 1)[1][:14] for line in out.splitlines()] == ["#1 n1 accepted", "#1 n1 opened: "]
 
 
+def bobs_job_and(site: Path, state: str, reason: str) -> None:
+    with Store.open(f"sqlite:///{site}/store.db") as store:
+        store.upsert_run(
+            RunRow("c", 7, 1, "7", state="RUNNING", start=30.0, user="bob", nodes=("n1", "n2"), status="live")
+        )
+        store.add_node_events([NodeEventRow("n1", 40.0, state, reason, "alice")])
+        store.set_value("heartbeat", 50)
+
+
+def test_how_things_are_now_is_told_when_it_is_shown_and_accepted(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bobs_job_and(site, "UP+DRAIN", "fan 3 broken, ticket 99")
+    expected = [
+        "    now       UP+DRAIN, reason 'fan 3 broken, ticket 99', set by alice, which the command replaces",
+        "    now       runs there: 7 of bob (2 nodes)",
+        "    now       as polled until 1970-01-01T00:00:50.000Z",
+        f"    {review.RUN_YOURSELF}",
+    ]
+    told = json.loads(run(capsys, "review", "--json")[1])["recommendations"][0]["now"]
+    assert (told["others"], told["jobs"], told["held"]) == (True, [{"job": "7", "user": "bob", "nodes": 2}], None)
+    for words in (("n1",), ("n1", "--accept")):
+        status, out, _ = run(capsys, "review", *words)
+        assert status == 0 and out.splitlines()[-5:-1] == expected
+
+
 def test_a_decision_is_a_part_of_the_machines_past(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Store.open(f"sqlite:///{site}/store.db") as store:
         store.hand_over("n1", "i-1", "dmi-uuid", 1.0, replaced=False)
@@ -139,7 +165,8 @@ def test_show_has_the_evidence_line_by_line(site: Path, capsys: pytest.CaptureFi
         (("--accept",), 2, "give the NODE or the ID"),
         (("n1", "--accept", "--snooze", "2h"), 2, "one decision at a time"),
         (("n1", "--snooze", "soon"), 2, "'soon' is no time"),
-        (("n1", "--snooze", "200d"), 1, "90d is the most"),
+        (("n1", "--snooze", "91d"), 2, "90d is the most"),
+        (("n1", "--snooze", "-1h"), 2, "'-1h' is no time"),
         (("n9", "--accept"), 1, "n9: no recommendation has this number"),
         (("99",), 1, "99: no recommendation has this number"),
     ],
@@ -163,6 +190,44 @@ def test_one_by_one_on_a_terminal(
     with Store.open(f"sqlite:///{site}/store.db", read_only=True) as store:
         (kept,) = store.active_recommendations()
     assert (kept.state, kept.note) == ("snoozed", "later")
+
+
+def test_drains_of_what_is_no_host_list(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capsys, "drains", "--node", "n[1-")
+    assert (status, out) == (2, "") and "write n3 or n[1-8]" in err
+
+
+@needs_root
+def test_sudos_word_does_not_reach_the_terminal_as_it_is(
+    site: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_USER", "mallory\x1b[2J\n#1 n1 declined")
+    for words in (("n1", "--accept"), ("n1",), ("--log",)):
+        status, out, _ = run(capsys, "review", *words)
+        assert status == 0 and "mallory" in out and "\x1b" not in out and "\n#1 n1 declined" not in out
+
+
+def test_one_answer_that_is_refused_ends_no_session(
+    site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A snooze that is too long is asked for again; what somebody else decided meanwhile is told."""
+    with Store.open(f"sqlite:///{site}/store.db") as store:
+        add(store, row(identity="m2", node="n2", expires=4e9))
+    typed = iter(["s", "100d", "2h", "", "d", ""])
+
+    def answer(*_: Any, **__: Any) -> str:
+        line = next(typed)
+        if len(line) == 1 and line == "d":
+            assert run(capsys, "review", "2", "--accept")[0] == 0
+        return line
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", answer)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    status, _, err = run(capsys, "review")
+    with Store.open(f"sqlite:///{site}/store.db", read_only=True) as store:
+        assert [one.state for one in store.active_recommendations()] == ["snoozed", "accepted"]
+    assert status == 0 and next(typed, None) is None and "recommendation 2" in err
 
 
 @needs_root
@@ -213,7 +278,7 @@ def test_while_recovery_is_in_progress_no_command_is_printed(site: Path, capsys:
         store.add_node_events([NodeEventRow("n1", 30.0, "DOWN+REBOOT_ISSUED", "x : reboot issued")])
     for words in (("review", "n1"), ("review", "n1", "--accept")):
         _, out, _ = run(capsys, *words)
-        assert "Recovery is in progress (REBOOT_ISSUED)" in out and REBOOT not in out
+        assert "run now: recovery is in progress (REBOOT_ISSUED)" in out and REBOOT not in out
 
 
 @pytest.mark.parametrize("which", ["\u00b2", "9" * 23, "9" * 5000, "#", "n9"])

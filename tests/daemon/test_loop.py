@@ -68,6 +68,13 @@ class Lab:
             self.daemon.tick()
             self.clock.sleep(step)
 
+    def days(self, days: float) -> None:
+        """They go by while the daemon runs: a clock that leaps is not believed for a day."""
+        for _ in range(int(2 * days)):
+            self.clock.sleep(43_000.0)
+            self.daemon.tick()
+        self.clock.sleep(2 * days * 200.0)
+
     def record(self, job: int, node: str, **fields: Any) -> None:
         """A node record arrives. Its folder is named by now, or ``at``."""
         at = int(fields.pop("at", self.clock.now()))

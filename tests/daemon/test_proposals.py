@@ -9,6 +9,7 @@ import pytest
 from nccl_slurm.model import Fact
 from nccl_slurm.review import decision
 from nccl_slurm.review.outcome import outcome
+from nccl_slurm.scheduler.client import Controller
 from tests.daemon.test_loop import Lab, end_badly
 from tests.daemon.test_loop import lab as lab
 
@@ -125,7 +126,7 @@ def test_what_nobody_decides_expires(lab: Lab, days: int) -> None:
     job = end_badly(lab, "n1")
     lab.record(job, "n1", **lost_gpu(lab, lab.clock.now() - 1))
     lab.run(5)
-    lab.clock.sleep(days * 86400.0)
+    lab.days(days)
     lab.run(2)
     assert states(lab) == [("i-1", "reboot", "open" if days < 14 else "expired")]
 
@@ -173,13 +174,17 @@ def test_what_looked_like_one_node_is_taken_back_when_it_was_the_site(lab: Lab) 
     assert all("investigate" in lab.comment(job) for job in jobs)
 
 
-def test_a_neighbour_whose_job_asked_for_nothing_makes_a_site_event_too(lab: Lab) -> None:
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_neighbour_whose_job_asked_for_nothing_makes_a_site_event_too(lab: Lab, restarted: bool) -> None:
     """A run that went well recommends nothing; its node's kernel lost a GPU at the same time all the same."""
     for number in (1, 2):
         job = lab.slurm.submit(f"n{number}")
         lab.run(3)
         lab.slurm.end(job, "COMPLETED")
         lab.record(job, f"n{number}", **lost_gpu(lab, lab.clock.now() - 1, identity=f"i-{number}"))
+    lab.run(5)
+    if restarted:
+        lab.restart()
     loses_a_gpu(lab, 3)
     assert active(lab) == {"n3": ("investigate", "ladder.site-event")}
 
@@ -213,6 +218,18 @@ def test_a_reboot_that_nobody_accepted_is_not_asked_for_any_more(lab: Lab) -> No
     log = len(lab.store.audit_log())
     lab.run(300)
     assert len(lab.store.audit_log()) == log  # judged once, not each minute
+
+
+def test_a_node_that_became_a_controller_is_not_to_be_rebooted_any_more(lab: Lab) -> None:
+    lab.run(40)
+    fails_on_n1(lab)
+    assert active(lab) == {"n1": ("reboot", "ladder.reboot")}
+    lab.slurm.controller_list = (Controller("n1.site", "primary", True),)
+    lab.run(700)
+    assert active(lab) == {"n1": ("investigate", "ladder.controller")}
+    log = len(lab.store.audit_log())
+    lab.run(300)
+    assert len(lab.store.audit_log()) == log
 
 
 def comes(lab: Lab, node: str, identity: str, **boot: object) -> None:

@@ -45,12 +45,12 @@ def test_documents_go_first_and_then_the_run_and_its_copies(lab: Lab) -> None:
     keep(lab, retain_days=90, records_days=30)
     job = judged(lab)
     assert published(lab) == {f"{job}.json", f"{job}.run1.json"}
-    lab.clock.sleep(31 * DAY)
+    lab.days(31)
     lab.run(1)
     assert lab.store.records("c", job, 1) == ()
     assert lab.store.report("c", job, 1) is not None
     assert published(lab) == {f"{job}.json", f"{job}.run1.json"}
-    lab.clock.sleep(60 * DAY)
+    lab.days(60)
     lab.run(1)
     assert lab.store.run("c", job, 1) is None
     assert published(lab) == set()
@@ -69,7 +69,7 @@ def test_a_record_that_comes_after_its_kin_went_changes_no_verdict(lab: Lab) -> 
     keep(lab, retain_days=90, records_days=30)
     job = judged(lab)
     before = lab.store.report("c", job, 1)
-    lab.clock.sleep(31 * DAY)
+    lab.days(31)
     lab.record(job, "n2")
     lab.run(120)
     assert lab.store.report("c", job, 1) == before
@@ -80,7 +80,7 @@ def test_while_the_shared_folder_is_away_runs_stay(lab: Lab) -> None:
     keep(lab, retain_days=30, records_days=30)
     job = judged(lab)
     shutil.move(lab.shared / "reports", lab.shared / "away")
-    lab.clock.sleep(31 * DAY)
+    lab.days(31)
     lab.run(1)
     assert lab.store.run("c", job, 1) is not None
     assert "old reports stay" in lab.store.notes("retention")[0].text
@@ -94,6 +94,6 @@ def test_a_store_of_years_is_forgotten_in_batches(lab: Lab, monkeypatch: pytest.
     keep(lab, retain_days=30, records_days=30)
     monkeypatch.setattr(retention, "BATCH", 2)
     jobs = [judged(lab) for _ in range(5)]
-    lab.clock.sleep(40 * DAY)
+    lab.days(40)
     lab.run(1)
     assert [lab.store.run("c", job, 1) for job in jobs] == [None] * 5

@@ -75,6 +75,6 @@ def test_a_diagnosis_with_a_history() -> None:
     )
     made = diagnose(parts, "final")
     assert made.comment == "[nccl-slurm: n2 stalled first (gpu-hw-lost, Xid 79); replace n2; report 42]"
-    assert "Runs there now: 43_1 of bob (2 nodes)" in made.report["recommendations"][0]["why"]
+    assert "1 job ran there when this was judged" in made.report["recommendations"][0]["why"]
     bare = diagnose(Parts(job(), [one], [], Parsed(), ("c1",)), "final")
     assert bare.comment == "[nccl-slurm: n2 stalled first (gpu-hw-lost, Xid 79); reboot n2; report 42]"

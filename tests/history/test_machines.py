@@ -50,6 +50,20 @@ def test_events_come_back_as_they_were(store: Store) -> None:
     assert store.machine("n1", since=400.0).events == tuple(events[2:])
 
 
+def test_who_had_trouble_at_that_time(store: Store) -> None:
+    store.name_machines([f"n{number}" for number in range(6)], 100.0)
+    numbers = [store.machines_now()[f"n{number}"].number for number in range(6)]
+    unasked, asked = (MachineEvent(250.0, "boot", name, "poll") for name in ("unasked", "asked"))
+    for number, had in zip(
+        numbers, ([fault(200.0), fault(260.0)], [fault(150.0)], [unasked], [asked], [job(250.0)], []), strict=True
+    ):
+        store.add_machine_events(number, had)
+    assert store.in_trouble(190.0, 300.0) == {"n0": 260.0, "n2": 250.0}
+    assert store.in_trouble(190.0, 250.0) == {"n0": 200.0, "n2": 250.0}
+    store.hand_over("n0", "i-9", "dmi-uuid", 500.0, replaced=True)
+    assert store.in_trouble(190.0, 300.0) == {"n2": 250.0}
+
+
 def test_runs_and_states_of_late_alone(store: Store) -> None:
     """Faults and boots of all times tell what was tried; the rest is most of a past."""
     number = named(store)

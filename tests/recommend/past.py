@@ -14,6 +14,8 @@ from tests.attribute.scenarios import HANG, evidence, nodes
 DAY = 86_400.0
 NOW = HANG + 900
 PCI = "0000:a1:00"
+#: What Slurm makes of a reason after ResumeTimeout (22.05).
+TIMED_OUT = "kernel update : reboot issued : reboot timed out"
 UUID = "GPU-979426f2-893a-7cbb-c4cf-81472f89a462"
 
 
@@ -42,6 +44,11 @@ def boot(at: float, name: str = "asked", **data: Any) -> MachineEvent:
 
 def state(at: float, name: str, reason: str | None = None) -> MachineEvent:
     return MachineEvent(at, "state", name, "poll", data={"reason": reason})
+
+
+def never_back(at: float, name: str = "DOWN+NOT_RESPONDING") -> list[MachineEvent]:
+    """A reboot that Slurm issued and gave up at this time."""
+    return [state(at - 300, "DOWN+REBOOT_ISSUED", "kernel update : reboot issued"), state(at, name, TIMED_OUT)]
 
 
 def job(at: float, user: str | None = None, name: str = "failed", **data: Any) -> MachineEvent:

@@ -64,7 +64,7 @@ def test_the_report_tells_the_history_it_rests_on_and_the_commands() -> None:
         "The same fault on GPU 0000:a1:00 is in its history: 2026-11-16T11:16:40Z, 2026-11-17T11:16:40Z (2 in all). "
         "Rebooted 2026-11-16T12:16:40Z (asked for by root), and it came back. "
         "Rebooted 2026-11-17T12:16:40Z (asked for by root), and it came back. "
-        "Runs there now: 43 of bob (8 nodes). Replacing destroys root and secondary volumes"
+        "1 job ran there when this was judged. Replacing destroys root and secondary volumes"
     )
     text = render(report)
     assert "Replacing destroys root and secondary volumes [ladder.replace]" in text

@@ -10,13 +10,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nccl_slurm.history.machine import Machine, MachineEvent
-from nccl_slurm.recommend.fault import of_event
+from nccl_slurm.recommend import step as step_module
+from nccl_slurm.recommend.fault import Fault, of_event
 from nccl_slurm.recommend.guard import Case
 from nccl_slurm.recommend.ladder import advise
 from nccl_slurm.recommend.policy import default
 from nccl_slurm.recommend.step import Step, next_step
+from nccl_slurm.recommend.tried import Tried, tried
 from tests.attribute.scenarios import HANG
-from tests.recommend.past import DAY, NOW, PCI, UUID, after_reboots, boot, fault, job, machine, reading, state
+from tests.recommend.past import (
+    DAY,
+    NOW,
+    PCI,
+    TIMED_OUT,
+    UUID,
+    after_reboots,
+    boot,
+    fault,
+    job,
+    machine,
+    never_back,
+    reading,
+    state,
+)
 
 HOUR = 3600.0
 
@@ -58,19 +74,27 @@ def step(*events: MachineEvent, code: int = 79, **more: object) -> Step:
         # … and it came back after all
         ([boot(HANG + 300), fault(HANG + 600, 79)], "replace", "ladder.replace", 2),
         # the reboot did not bring the node back
-        (
-            [state(HANG + 900, "DOWN+NOT_RESPONDING", "kernel update : reboot issued : reboot timed out")],
-            "replace",
-            "ladder.replace",
-            2,
-        ),
+        (never_back(HANG + 900), "replace", "ladder.replace", 2),
         # it answers: it was never down
-        ([state(HANG + 900, "DOWN", "x : reboot issued : reboot timed out")], "reboot", "ladder.reboot", 1),
+        (never_back(HANG + 900, "DOWN"), "reboot", "ladder.reboot", 1),
         # a person's words
         ([state(HANG + 900, "DOWN+NOT_RESPONDING", "a reboot timed out, ask bob")], "reboot", "ladder.reboot", 1),
         ([state(HANG + 900, "DOWN+NOT_RESPONDING", "last reboot timed out")], "reboot", "ladder.reboot", 1),
+        ([state(HANG + 900, "DOWN+NOT_RESPONDING", TIMED_OUT)], "reboot", "ladder.reboot", 1),
+        ([state(HANG + 900, "UP+DRAIN+NOT_RESPONDING", TIMED_OUT)], "reboot", "ladder.reboot", 1),
+        # … and so where Slurm issued one that is over, or that ran into no time-out
         (
-            [state(HANG + 900, "DOWN", "x : reboot timed out"), state(HANG + 990, "UP"), boot(HANG + 980)],
+            [
+                state(HANG + 300, "DOWN+REBOOT_ISSUED", "x : reboot issued"),
+                state(HANG + 600, "UP"),
+                state(HANG + 900, "DOWN+NOT_RESPONDING", TIMED_OUT),
+            ],
+            "reboot",
+            "ladder.reboot",
+            1,
+        ),
+        (
+            [*never_back(HANG + 900), state(HANG + 990, "UP"), boot(HANG + 980)],
             "investigate",
             "ladder.rebooted",
             1,
@@ -169,6 +193,22 @@ def test_a_fault_without_a_time_counts_no_reboot() -> None:
     assert found is not None and (found.action, found.number) == ("reboot", 1)
 
 
+def test_a_storm_asks_the_history_twice_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,000 lines are the most that a record has; each question reads the whole history."""
+    words = [f"NVLink: fatal error detected on link {n}(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)" for n in range(18)]
+    storm = [fault(HANG - 12_000 + 6 * n, 74, words[n % 18]) for n in range(2000)]
+    asked: list[Fault] = []
+
+    def counted(one: Fault, *rest: Any) -> Tried:
+        asked.append(one)
+        return tried(one, *rest)
+
+    monkeypatch.setattr(step_module, "tried", counted)
+    found = next_step([of_event(one) for one in storm], machine(*storm), default())
+    assert found is not None and (found.action, found.rule, len(asked)) == ("reboot", "ladder.reboot", 36)
+    assert found.why[0].endswith("112 times on this link: NVIDIA asks for a report")
+
+
 # --- properties
 
 _times = st.floats(min_value=HANG - 20 * DAY, max_value=HANG + DAY, allow_nan=False)
@@ -211,6 +251,18 @@ def test_replace_needs_a_reboot_that_did_not_help_or_what_is_final(
         stuck = [event for event in states if "reboot timed out" in str(event.data.get("reason"))]
         assert boots or stuck
         assert faults or stuck
+
+
+@given(_faults, _boots, _states, _faults)
+def test_the_ends_of_a_storm_tell_what_all_of_it_tells(
+    faults: list[MachineEvent], boots: list[MachineEvent], states: list[MachineEvent], run: list[MachineEvent]
+) -> None:
+    past, of_run = machine(*faults, *boots, *states), [of_event(one) for one in run]
+    found = next_step(of_run, past, default())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(step_module, "_ends", list)
+        whole = next_step(of_run, past, default())
+    assert (found and (found.action, found.number)) == (whole and (whole.action, whole.number))
 
 
 @given(_faults, _boots, _codes)

@@ -58,6 +58,35 @@ def test_what_came_of_it(action: str, events: list[MachineEvent], expected: tupl
     assert (found.carried_out, found.came_back) == tuple(None if at is None else NOW + at for at in expected)
 
 
+PANIC = event(90.0, "fault", "kernel.panic")
+
+
+@pytest.mark.parametrize(
+    ("failure_class", "events", "came_back"),
+    [
+        ("slurm-node-fail", [REBOOTED, PANIC], 90.0),
+        ("slurm-node-fail", [event(-600.0, "fault", "kernel.panic"), REBOOTED, PANIC], 90.0),
+        ("slurm-node-fail", [REBOOTED, LOST], None),
+        ("gpu-hw-ecc", [REBOOTED, event(90.0, "fault", "gpu.remap-pending", gpu=A1)], 90.0),
+        ("gpu-hw-lost", [REBOOTED, event(90.0, "fault", "gpu.remap-pending", gpu=A1)], None),
+    ],
+)
+def test_what_has_no_class_of_its_own_has_the_tables(
+    failure_class: str, events: list[MachineEvent], came_back: float | None
+) -> None:
+    accepted = row("reboot", state="accepted", decided=NOW, failure_class=failure_class)
+    found = outcome(accepted, Machine("i-1", "n1", events=events))
+    assert found is not None and found.came_back == (None if came_back is None else NOW + came_back)
+
+
+def test_a_fault_that_may_have_been_before_the_boot_did_not_come_back() -> None:
+    boot = MachineEvent(NOW + 5.0, "boot", "unasked", "slurmdbd", uncertainty_s=600.0)
+    accepted = row("reboot", state="accepted", decided=NOW)
+    for at, back in ((90.0, None), (700.0, NOW + 700.0)):
+        found = outcome(accepted, Machine("i-1", "n1", events=[boot, lost(at, A1)]))
+        assert found is not None and found.came_back == back
+
+
 @pytest.mark.parametrize(("known", "said"), [(row(), None), (row(state="declined", decided=NOW), None)])
 def test_nothing_of_what_nobody_accepted(known: RecommendationRow, said: None) -> None:
     assert outcome(known, Machine("i-1", "n1")) is said
