@@ -9,6 +9,7 @@ from typing import Any
 
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.config import Config
+from nccl_slurm.daemon.exclusions import ASKED
 from nccl_slurm.daemon.health import REMOVED
 from nccl_slurm.errors import ConfigError
 from nccl_slurm.history.lemons import Suspicion, excluded, suspicions
@@ -47,7 +48,7 @@ def lemons_view(store: Any, now: float, thresholds: Thresholds) -> dict[str, Any
 
     def looked_at() -> Iterator[Machine]:
         for machine in _machines(store, now, thresholds):
-            told[machine.identity] = _node(machine, now, thresholds)
+            told[machine.identity] = _node(machine, now, thresholds, store.value(ASKED))
             yield machine
 
     found = suspicions(looked_at(), now, thresholds)
@@ -102,14 +103,14 @@ def _machines(store: Any, now: float, thresholds: Thresholds) -> Iterator[Machin
     return found
 
 
-def _node(machine: Machine, now: float, thresholds: Thresholds) -> dict[str, Any]:
+def _node(machine: Machine, now: float, thresholds: Thresholds, excluded_since: float | None) -> dict[str, Any]:
     """Nulls until `suspicions` tells more: of a machine that no stored run had nothing was observed."""
     return {
         "node": machine.node,
         "identity": machine.identity,
         **dict.fromkeys(("hours", "evidence", "expected", "chance", "q", "flagged")),
         "action": "none",
-        "signals": [asdict(signal) for signal in signals(machine, now, thresholds)],
+        "signals": [asdict(one) for one in signals(machine, now, thresholds, excluded_since=excluded_since)],
     }
 
 

@@ -17,6 +17,8 @@ from nccl_slurm.collect.shared import Inbox
 from nccl_slurm.config import Config
 from nccl_slurm.daemon.comments import CommentWriter
 from nccl_slurm.daemon.conclude import Conclusions
+from nccl_slurm.daemon.exclusions import EVERY_S as EXCLUDED_EVERY_S
+from nccl_slurm.daemon.exclusions import Exclusions
 from nccl_slurm.daemon.fetching import Fetching
 from nccl_slurm.daemon.filling import Filling
 from nccl_slurm.daemon.intake import Hints, RecordIntake
@@ -118,6 +120,7 @@ class Daemon:
         self._hints = Hints(config.paths.events)
         self._forgetting = Forgetting(config, store, clock)
         self._jumps = Jumps(store)
+        self._exclusions = Exclusions(client, store, clock)
         self._intake = self._make_intake()
         self._fetching: Fetching | None = None
         self._landed: RecordIntake | None = None
@@ -168,6 +171,7 @@ class Daemon:
             Duty("open runs", every.reconcile_s, self._reconcile_open),
             Duty("hinted runs", 0.0, self._reconcile_hinted),
             Duty("records", 0.0, self._poll_records),
+            Duty("exclude lists", EXCLUDED_EVERY_S, self._exclusions.turn),
             Duty("silent jobs", SILENCE_EVERY_S, self._silence.turn),
             *(self._fetching_duties() if self._fetching else []),
             Duty("verdicts", IDLE_S, self._settle, on_write=True),

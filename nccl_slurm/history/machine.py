@@ -27,7 +27,8 @@ __all__ = ["EVENT_KINDS", "Machine", "MachineEvent"]
 #: replaced  the name went to another machine (``gone``, this one's last event) or came from one (``came``, its first);
 #:           data: other
 #: action    a person accepted, declined or snoozed a recommendation; ``name`` is that, data: action, rule, by, note
-EVENT_KINDS = ("fault", "boot", "state", "job", "gpu", "replaced", "action")
+#: excluded  a job does not want this node (``--exclude``); ``name`` is its raw id, told again by each daemon
+EVENT_KINDS = ("fault", "boot", "state", "job", "gpu", "replaced", "action", "excluded")
 
 
 @dataclass(frozen=True)

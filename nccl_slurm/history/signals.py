@@ -30,6 +30,7 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "multi_node_node_fails": frozenset({"job"}),
     "single_node_node_fails": frozenset({"job"}),
     "single_node_node_failure_rate": frozenset({"job"}),
+    "excl_jobid_count": frozenset({"excluded"}),
 }
 
 
@@ -49,19 +50,21 @@ def signals(
     now: float,
     thresholds: Thresholds,
     kinds: Collection[str] = EVENT_KINDS,
-    excluded_by: int | None = None,
+    excluded_since: float | None = None,
 ) -> tuple[Signal, ...]:
     """In the order of the paper.
 
-    ``kinds``: of events that the source of the machine tells of; what rests on others is not observed. ``excluded_by``:
-    different jobs that excluded the node, None where nobody counted.
+    ``kinds``: of events that the source of the machine tells of; what rests on others is not observed.
+    ``excluded_since``: when the daemon began to ask for jobs' exclude lists, None: never.
     """
     events = [event for event in machine.events if event.time <= now]
-    values: dict[str, float | None] = {"excl_jobid_count": excluded_by}
+    values: dict[str, float | None] = {}
     for name, needs in _NEEDS.items():
         row = thresholds.signal(name)
         since = now - (row.window_d or 0.0) * DAY
         values[name] = _value(name, events, since, row, thresholds) if needs <= set(kinds) else None
+    if excluded_since is None:
+        values["excl_jobid_count"] = None
     return tuple(_signal(name, values[name], thresholds.signal(name)) for name in SIGNALS)
 
 
@@ -73,6 +76,8 @@ def _value(
     name: str, events: Sequence[MachineEvent], since: float, row: Threshold, thresholds: Thresholds
 ) -> float | None:
     """``events``: until now. A window without a run tells nothing of faults: node records come with runs."""
+    if name == "excl_jobid_count":
+        return len({event.name for event in events if event.kind == "excluded" and event.time >= since})
     if name in ("tickets", "out_count"):
         return _of_states(name, events, since)
     recent = [event for event in events if event.time >= since]

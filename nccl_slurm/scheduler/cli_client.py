@@ -170,6 +170,10 @@ class CliClient:
         out = self._ask("squeue", "--noheader", "--all", "--local", "--states=all", "--Format", form)
         return jobtext.read_live(out, delimiter, gpus_tracked=self._tracks_gpus())
 
+    def excluded(self) -> dict[int, tuple[str, ...]]:
+        # -O has no field for it
+        return jobtext.read_excluded(self._ask("squeue", "--noheader", "--all", "--local", "--format", "%A %x"))
+
     def accounting(
         self, raw_ids: Sequence[int] = (), *, since: float | None = None, until: float | None = None
     ) -> tuple[Accounted, ...]:

@@ -257,6 +257,9 @@ class SchedulerClient(Protocol):
     def jobs(self) -> Sequence[LiveJob]:
         """All jobs that slurmctld knows, one call. Pending array tasks are one entry with an id like ``42_[1-9]``."""
 
+    def excluded(self) -> Mapping[int, Sequence[str]]:
+        """Job → the nodes that it does not want (``--exclude``), of those that wait or run and name any."""
+
     def accounting(
         self, raw_ids: Sequence[int] = (), *, since: float | None = None, until: float | None = None
     ) -> Sequence[Accounted]:

@@ -75,6 +75,7 @@ class FakeSlurm:
         self._records: list[_Record] = []
         self._queued: list[tuple[_Record, Accounted, str]] = []
         self._scripts: dict[int, str] = {}
+        self._excluded: dict[int, tuple[str, ...]] = {}
         self._next = 1
 
     # -- what a test makes happen -------------------------------------------------------------------------------
@@ -86,6 +87,7 @@ class FakeSlurm:
         array: tuple[int, int] | None = None,
         het: tuple[int, int] | None = None,
         script: str | None = None,
+        exclude: str = "",
         **fields: Any,
     ) -> int:
         """Submit and start; the raw id. ``array`` is (array job id, task), ``het`` (leader's id, offset); ``fields``
@@ -111,6 +113,8 @@ class FakeSlurm:
         )
         if script is not None:
             self._scripts[raw_id] = script
+        if exclude:
+            self._excluded[raw_id] = tuple(expand(exclude))
         self._live[raw_id] = job
         self._add_record(job)
         return raw_id
@@ -222,6 +226,10 @@ class FakeSlurm:
     def jobs(self) -> tuple[LiveJob, ...]:
         self._need("slurmctld")
         return tuple(self._live.values())
+
+    def excluded(self) -> dict[int, tuple[str, ...]]:
+        self._need("slurmctld")
+        return {job: nodes for job, nodes in self._excluded.items() if self._live[job].end is None}
 
     def accounting(
         self, raw_ids: Sequence[int] = (), *, since: float | None = None, until: float | None = None

@@ -23,6 +23,7 @@ __all__ = [
     "live_format",
     "read_accounting",
     "read_comments",
+    "read_excluded",
     "read_live",
     "stdio_path",
 ]
@@ -94,6 +95,17 @@ def live_format(delimiter: str) -> str:
 def read_live(text: str, delimiter: str, *, gpus_tracked: bool) -> tuple[LiveJob, ...]:
     rows = records(text, delimiter, LIVE_FIELDS)
     return tuple(job for job in (_live(row, gpus_tracked) for row in rows) if job)
+
+
+def read_excluded(text: str) -> dict[int, tuple[str, ...]]:
+    """Of squeue's ``%A %x``. Tasks of an array that wait are one line with the array's own id."""
+    found: dict[int, tuple[str, ...]] = {}
+    for line in text.splitlines():
+        job, _, nodes = line.partition(" ")
+        raw_id, named = number_of(job), hosts_of(nodes.strip())
+        if raw_id is not None and named:
+            found[raw_id] = named
+    return found
 
 
 def _live(row: Mapping[str, str], gpus_tracked: bool) -> LiveJob | None:

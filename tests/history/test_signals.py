@@ -15,9 +15,9 @@ LIMITS = load_thresholds()
 NOW = START + 28 * DAY
 
 
-def told(events: list[MachineEvent], excluded_by: int | None = None) -> dict[str, Signal]:
+def told(events: list[MachineEvent], excluded_since: float | None = None) -> dict[str, Signal]:
     machine = Machine("i-1", "n1", "compute", START, tuple(sorted(events, key=lambda one: one.time)))
-    return {one.name: one for one in signals(machine, NOW, LIMITS, excluded_by=excluded_by)}
+    return {one.name: one for one in signals(machine, NOW, LIMITS, excluded_since=excluded_since)}
 
 
 def job(day: float, nodes: int, failure_class: str | None = None, *, named: bool = False, **more: int) -> MachineEvent:
@@ -139,10 +139,16 @@ def test_all_seven_are_told_in_the_papers_order() -> None:
     assert len(SIGNALS) == 7
 
 
-@pytest.mark.parametrize(("excluded_by", "raised"), [(None, None), (0, False), (4, False), (5, True)])
-def test_exclusions_that_nobody_counted_are_not_observed(excluded_by: int | None, raised: bool | None) -> None:
-    one = told([], excluded_by)["excl_jobid_count"]
-    assert (one.value, one.raised) == (excluded_by, raised)
+@pytest.mark.parametrize(("jobs", "raised"), [([], False), ([1, 2, 3, 4, 4, 4], False), ([1, 2, 3, 4, 5], True)])
+def test_different_jobs_that_exclude_the_node_count(jobs: list[int], raised: bool) -> None:
+    events = [MachineEvent(NOW - 60.0 * at, "excluded", str(job), "poll") for at, job in enumerate(jobs)]
+    one = told(events, excluded_since=NOW - DAY)["excl_jobid_count"]
+    assert (one.value, one.raised) == (len(set(jobs)), raised)
+
+
+def test_exclusions_that_nobody_asked_for_are_not_observed() -> None:
+    one = told([])["excl_jobid_count"]
+    assert (one.value, one.raised) == (None, None)
 
 
 def test_what_comes_after_now_is_not_seen() -> None:

@@ -290,6 +290,14 @@ def test_a_heterogeneous_job(client: CliClient, jobs: Jobs) -> None:
     assert [job.het_offset for job in client.jobs() if job.het_job_id == jobs.het] == [0, 1]
 
 
+def test_exclude_lists(cluster: Cluster, client: CliClient, jobs: Jobs) -> None:
+    job = int(cluster.sbatch(SLEEP, "--exclude=n[2-3]", "--begin=now+1hour"))
+    try:
+        assert client.excluded() == {job: ("n2", "n3")}
+    finally:
+        cluster.slurm("scancel", str(job))
+
+
 def test_a_failed_step_inside_a_completed_job(client: CliClient, jobs: Jobs) -> None:
     (job,) = client.accounting([jobs.steps])
     assert (job.state, job.exit, job.derived_exit, len(job.nodes), job.cluster) == ("COMPLETED", "0:0", "5:0", 2, "lab")
