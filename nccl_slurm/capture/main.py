@@ -92,6 +92,7 @@ def _perform(chosen: argparse.Namespace, conf: Conf) -> list[str]:
         return []
     if chosen.verb == "live":
         _live(chosen, conf)
+        return []
     if chosen.verb == "serve":
         serve.answer(conf, serve.asked(chosen.words, os.environ), sys.stdout.buffer)
         return []

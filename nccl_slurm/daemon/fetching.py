@@ -117,8 +117,8 @@ class Fetching:
             node.had.update(told.fetched)
             node.failures = 0 if told.fetched else node.failures + 1
             node.due = self._clock.now() + min(PAUSE_S * 2.0 ** min(node.failures, 20), PAUSE_MAX_S)
-            if told.fetched:
-                self._late_due = 0.0
+            if told.fetched:  # the intake has yet to take it in
+                self._late_due = min(self._late_due, self._clock.now() + PAUSE_S)
                 _log.info("%s: %d records fetched", name, len(told.fetched))
             if told.why is not None and node.failures == 1 and not _is_down(states.get(name)):
                 _log.warning("%s", told.why)

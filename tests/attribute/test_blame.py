@@ -84,7 +84,7 @@ def test_a_count_that_others_completed_without_is_of_another_moment(
 def test_ranks_of_a_group_are_no_ranks_of_the_job() -> None:
     """The other node's record is lost, and NCCL's largest communicator has all its members on this one."""
     rows = [Rank(rank, host="n2", gpu=f"0000:a{rank}:00", files=("n2/nccl.log",)) for rank in range(4)]
-    memory = replace(cuda(3, "cuda-oom", "CUDA failure 2 'out of memory'"), host="n2")
+    memory = replace(cuda(3, "cuda-oom", f"{_TRIED}2.00 GiB."), host="n2")
     found = attribute(evidence([memory], rows, world=4, job=job(gpus=8), nodes=nodes()))
     assert (found.failure_class, found.confidence, culprits(found)) == ("cuda-oom", "likely", [])
     assert found.summary.endswith("Ranks are counted in a group of NCCL's here, not in the job.")

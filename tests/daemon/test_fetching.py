@@ -51,7 +51,9 @@ class Nodes(Fetcher):
         }
         new = [(name, len(text)) for name, text in mine.items() if (name, len(text)) not in known]
         for name, _ in new:
-            Path(landing_of_new(self), name).write_text(mine[name])
+            half = Path(landing_of_new(self)).parent / f"{name}.half"
+            half.write_text(mine[name])
+            half.rename(Path(landing_of_new(self), name))
         return Visit(target.node, len(mine), tuple(new))
 
     def close(self) -> None:
@@ -87,9 +89,9 @@ class SshLab(Lab):
         end = self.clock.now() + seconds
         while self.clock.now() < end:
             self.daemon.tick()
+            wait_until(lambda: not self.at_work(), 60.0)
             if ready():  # type: ignore[operator]
                 return True
-            wait_until(lambda: not self.at_work(), 60.0)
             self.clock.sleep(step)
         return False
 
