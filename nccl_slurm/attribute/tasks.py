@@ -52,7 +52,14 @@ class Tasks:
         if self._world is not None:
             return max(tasks) + 1 == self._world
         agrees = any(fact.rank == task > 0 for fact, task in labelled)
-        return self._one_step and (agrees or self._one_a_gpu(max(tasks) + 1))
+        return self._one_step and (agrees or self._is_plain or self._one_a_gpu(max(tasks) + 1))
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        """A job that is known to have no GPUs, and of which Slurm and the machines alone speak: nothing in it counts
+        ranks of its own."""
+        told_by_others = self._sorts.any(lambda fact: fact.producer not in ("slurm", "kernel", "snapshot"))
+        return self._job is not None and self._job.gpus == 0 and not told_by_others
 
     def _one_a_gpu(self, tasks: int) -> bool:
         """Where the number of ranks is not known: as many tasks as GPUs, or several on a node. One task a node may be

@@ -162,7 +162,14 @@ def evidence_of(parts: Parts) -> Evidence:
     views = node_views(parts)
     missing = [Gap(f"node record of {view.name}", "none arrived") for view in views if view.record == "missing"]
     gaps = [*parts.gaps, *missing, *_unmeasured(views)]
-    return replace(assemble(parts.job, views, records, parts.output, gaps), earlier=parts.earlier)
+    return replace(assemble(_with_gpus(parts), views, records, parts.output, gaps), earlier=parts.earlier)
+
+
+def _with_gpus(parts: Parts) -> Job:
+    """Where accounting doesn't track GPUs all nodes' hooks tell that there were none."""
+    job, told = parts.job, {row.node for row in parts.records if row.record["prolog"] or row.record["epilog"]}
+    none = job.gpus is None and told.issuperset(job.nodes) and job.nodes and not had_gpus(parts.records)
+    return replace(job, gpus=0) if none else job
 
 
 def _unmeasured(views: Sequence[NodeView]) -> list[Gap]:

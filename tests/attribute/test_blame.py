@@ -103,6 +103,25 @@ def test_labels_of_srun_are_ranks_where_each_task_is_one() -> None:
     assert not under_torchrun.culprits
 
 
+@pytest.mark.parametrize(
+    ("gpus", "words", "named"),
+    [
+        (0, [], [(1, "n2")]),  # a job of Slurm's alone: what it calls a task is all that there is
+        (None, [], []),  # one task a node may be the launcher of eight ranks
+        (16, [], []),
+        (2, [], [(1, "n2")]),
+        (0, [replace(exception(None), data={"type": "ValueError"})], []),
+    ],
+)
+def test_a_task_a_node_is_a_rank_where_the_job_has_no_ranks_of_its_own(
+    gpus: int | None, words: list[Fact], named: list[tuple[int, str]]
+) -> None:
+    ended = replace(task_exit("n2", "1", "Exited with exit code 7", 51, exitcode=7), host="n2")
+    found = attribute(evidence([*words, ended], [], job=job(gpus=gpus), nodes=nodes()))
+    told = [(one.rank, one.host) for one in (*found.culprits, *found.suspects)]
+    assert [one for one in told if one[0] is not None] == named
+
+
 def test_a_killed_pid_is_a_rank_of_its_own_host_only() -> None:
     rows = [Rank(0, host="n1", pid=4000), Rank(1, host="n2", pid=5000)]
     killed = Fact(

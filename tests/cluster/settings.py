@@ -223,6 +223,7 @@ events = "{scratch}/events{suffix}"
 conf = "{scratch}/etc/slurm.conf"
 {commands}
 [daemon]
+lease_s = 10
 tick_s = 0.2
 nodes_poll_s = 1
 jobs_poll_s = 1
@@ -230,7 +231,6 @@ reconcile_s = 5
 settle_s = 5
 settle_cap_s = 30
 verify_s = 5
-lease_s = 10
 
 [rules]
 folder = "{scratch}/etc/rules.d"

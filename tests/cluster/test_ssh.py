@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ def lab(cluster: Cluster) -> Iterator[Cluster]:
     shared = f"NCCL_SLURM_SHARED={cluster.scratch}/shared"
     assert shared in before[1]
     cluster.capture_conf.write_text(before[1].replace(shared, "NCCL_SLURM_OUTBOX_GROUP=root\nNCCL_SLURM_SHARED="))
+    assert wait_until(lambda: not workers(cluster), 180, every=0.5)  # they read capture.conf at their start
     with tempfile.TemporaryDirectory(prefix="nccl-slurm-site-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -56,6 +58,17 @@ def lab(cluster: Cluster) -> Iterator[Cluster]:
             cluster.stop_daemon()
     cluster.write_daemon_config(before[0])
     cluster.capture_conf.write_text(before[1])
+
+
+def workers(cluster: Cluster) -> list[int]:
+    """Of this cluster's nodes, by their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command, environment = ((folder / name).read_bytes() for name in ("cmdline", "environ"))
+            if b"capture/main.py\0work" in command and str(cluster.capture_conf).encode() in environment:
+                found.append(int(folder.name))
+    return found
 
 
 def records(lab: Cluster, job: str) -> dict[str, str]:

@@ -195,7 +195,8 @@ def test_without_a_step_accounting_has_none(lab: Cluster) -> None:
     found = looked(lab, job, "--no-step")
     assert any("not read" in gap["why"] for gap in found["gaps"])
     assert report(lab, job, user="alice")["status"] == "live"
-    assert {row["jobname"] for row in lab.sacct(job, "jobname", steps=True)} <= {"sbatch", "batch", "python3", "extern"}
+    steps = {row["jobname"] for row in lab.sacct(job, "jobname", steps=True)}
+    assert len(steps) <= 4 and "nccl-slurm-watch" not in steps
     lab.slurm("scancel", job)
 
 
