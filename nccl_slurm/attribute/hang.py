@@ -37,8 +37,27 @@ def flushed(scene: Scene) -> Finding | None:
 
 def lost_peers(scene: Scene) -> Finding | None:
     facts = scene.sorts.where(reading.is_peer_lost)
+    if told := _told_before(scene, facts):
+        text = "torchrun was told to end, and no failure is told before that; connections were lost after it."
+        return _finding("hang.told-to-end", "preempt-cancel", text, [*told, *facts])
     text = "Connections were lost because the other side went away; why it went was not observed."
     return _finding("hang.lost-peers", "net-peer-lost", text, facts) if facts else None
+
+
+def _told_before(scene: Scene, lost: Sequence[Fact]) -> list[Fact]:
+    """The words of each torchrun on a signal that it got, where no peer was lost before the first of them: one that
+    ends takes its ranks along. Of a job Slurm knows whether it was ended."""
+    told = [one for one in scene.sorts.of_kind(*reading.TOLD_TO_END) if "number" not in one.data]
+    told = told if scene.job is None else []
+    order = [[late for one in told if (late := _later(fact, one)) is not None] for fact in lost]
+    return told if any(order) and all(any(known) for known in order if known) else []
+
+
+def _later(fact: Fact, than: Fact) -> bool | None:
+    """By their lines in one file, else by their times."""
+    if fact.file == than.file and fact.line is not None and than.line is not None:
+        return fact.line > than.line
+    return None if fact.time is None or than.time is None else fact.time > than.time
 
 
 def reacted(scene: Scene) -> Finding | None:

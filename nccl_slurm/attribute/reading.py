@@ -83,6 +83,8 @@ ENDED_BY_NODE_FAILURE = frozenset({"slurm.cancelled-node-failure"})
 #: Failures to launch that name the node themselves.
 LAUNCH_ON_NODE = frozenset({"slurm.launch-failed"})
 END_OF_RUN = frozenset({"slurm.cancelled"})
+#: torchrun got a signal; with ``number`` in its data it is the traceback of that, at the very end.
+TOLD_TO_END = ("elastic.death-signal",)
 #: What task_prolog wrote of one task.
 TASK = "slurm.task"
 #: How a task ended, by slurmstepd's own word (SPANK plugin).

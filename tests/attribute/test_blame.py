@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from nccl_slurm.attribute.blame import attribute
-from nccl_slurm.model import Evidence, Fact, Gap, NodeView, Rank, Step, Verdict
+from nccl_slurm.model import Evidence, Fact, Gap, Job, NodeView, Rank, Step, Verdict
 from nccl_slurm.recommend.ladder import recommend
 from tests.attribute.scenarios import (
     HANG,
@@ -802,6 +802,31 @@ def test_full_shared_memory_is_the_printing_ranks_own() -> None:
 def test_lost_peers_alone_name_nobody() -> None:
     verdict = attribute(evidence([peer_closed(0), peer_closed(1)], table(4), world=4))
     assert (verdict.failure_class, culprits(verdict), suspects(verdict)) == ("net-peer-lost", [], [])
+
+
+@pytest.mark.parametrize(
+    ("line", "known", "failure_class", "action"),
+    [
+        (46, None, "preempt-cancel", "none"),
+        (20, None, "net-peer-lost", "investigate"),  # lost before anybody was told to end
+        (27, None, "preempt-cancel", "none"),  # the first took its ranks along
+        (
+            46,
+            job(),
+            "net-peer-lost",
+            "investigate",
+        ),  # srun ends the rest where a task failed
+    ],
+)
+def test_peers_that_were_lost_after_torchrun_was_told_to_end(
+    line: int, known: Job | None, failure_class: str, action: str
+) -> None:
+    word = fact("elastic.death-signal", "Received 15 death signal", hint="preempt-cancel")
+    told = [replace(word, rank=None, file="job.out", line=at, data={"signal": "15"}) for at in (26, 29)]
+    last = replace(word, rank=None, file="job.out", line=75, data={"pid": 10155, "number": 15})
+    lost = replace(peer_closed(1), file="job.out", line=line, time=None)
+    verdict = attribute(evidence([*told, lost, last], table(4), world=4, job=known))
+    assert (verdict.failure_class, verdict.action, culprits(verdict)) == (failure_class, action, [])
 
 
 def test_stuck_watchdog() -> None:
