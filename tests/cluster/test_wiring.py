@@ -341,7 +341,7 @@ def test_a_site_with_an_epilog_slurmctld(site: Site, capsys: pytest.CaptureFixtu
     job, _ = site.job()
     assert wait_until(lambda: site.ran(job) == {"controller": ["controller"]}, 20)
     both_run(site, before, capsys)
-    log = (site.cluster.log / "slurmctld.log").read_text()
+    log = (site.cluster.log / "slurmctld.log").read_text(errors="replace")
     for each in (before, job):
         assert re.search(rf"JobId={each} .*exit status 3:0", log), log[-2000:]
     take_away(site, wired)

@@ -224,7 +224,7 @@ def test_nobody_listens(site: Site) -> None:
     sshd = site.up()
     sshd.stop()
     done = site.visit()
-    assert done.why and "Connection refused" in done.why
+    assert done.why and done.offered == 0 and done.why.startswith("n1: ")  # somebody else may have the port by now
 
 
 def test_a_command_that_hangs_ends_with_the_visit(site: Site) -> None:
