@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.skipif(find_spec("torch") is None, reason="torch is not there"),
 ]
 CULPRIT = 2
-#: What an agent or a peer does depends on who is quicker.
 #: Whoever is quicker: ranks that lost a peer and end by themselves, or the agent that ends them.
 RACES = {
     *(
