@@ -49,15 +49,8 @@ def _told_before(scene: Scene, lost: Sequence[Fact]) -> list[Fact]:
     ends takes its ranks along. Of a job Slurm knows whether it was ended."""
     told = [one for one in scene.sorts.of_kind(*reading.TOLD_TO_END) if "number" not in one.data]
     told = told if scene.job is None else []
-    order = [[late for one in told if (late := _later(fact, one)) is not None] for fact in lost]
+    order = [[late for one in told if (late := scene.is_later(fact, one)) is not None] for fact in lost]
     return told if any(order) and all(any(known) for known in order if known) else []
-
-
-def _later(fact: Fact, than: Fact) -> bool | None:
-    """By their lines in one file, else by their times."""
-    if fact.file == than.file and fact.line is not None and than.line is not None:
-        return fact.line > than.line
-    return None if fact.time is None or than.time is None else fact.time > than.time
 
 
 def reacted(scene: Scene) -> Finding | None:

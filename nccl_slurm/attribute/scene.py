@@ -197,6 +197,15 @@ class Scene:
         host = self.node(fact.host) or self.host(fact.rank)
         return Moment(fact.time, fact.uncertainty_s or 0.0, host, reading.is_zoned(fact))
 
+    def is_later(self, fact: Fact, than: Fact) -> bool | None:
+        """By their lines in one file, else by their times as far as clocks go; None where that can't be told."""
+        if fact.file is not None and fact.file == than.file and fact.line is not None and than.line is not None:
+            return fact.line > than.line
+        one, two = self.moment(fact), self.moment(than)
+        if one is None or two is None:
+            return None
+        return True if self.clocks.earlier(two, one, 0.0) else False if self.clocks.earlier(one, two, 0.0) else None
+
     @cached_property
     def _on_one_node(self) -> bool:
         """By Slurm's list; logs alone: no second host is named, nor more ranks than most nodes have GPUs."""

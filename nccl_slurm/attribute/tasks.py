@@ -57,7 +57,7 @@ class Tasks:
     @cached_property
     def _is_plain(self) -> bool:
         """A job that is known to have no GPUs, and of which Slurm and the machines alone speak: nothing in it counts
-        ranks of its own."""
+        ranks of its own. Output that was not read may hold what does."""
         told_by_others = self._sorts.any(lambda fact: fact.producer not in ("slurm", "kernel", "snapshot"))
         return self._job is not None and self._job.gpus == 0 and not told_by_others
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 if __package__ in (None, ""):  # -I leaves the script's own place out of the search path
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from nccl_slurm.capture import dispatch, live, patterns, serve, spool, sweep, userread, worker
+from nccl_slurm.capture import dispatch, patterns, spool, sweep, userread, worker
 from nccl_slurm.capture.conf import Conf, from_environment
 from nccl_slurm.capture.queue import Entry
 from nccl_slurm.errors import ConfigError, NcclSlurmError
@@ -94,6 +94,8 @@ def _perform(chosen: argparse.Namespace, conf: Conf) -> list[str]:
         _live(chosen, conf)
         return []
     if chosen.verb == "serve":
+        from nccl_slurm.capture import serve  # as `live`: no load for the worker, whose start every job pays
+
         serve.answer(conf, serve.asked(chosen.words, os.environ), sys.stdout.buffer)
         return []
     if chosen.verb == "sweep":
@@ -131,6 +133,8 @@ def _read_user(chosen: argparse.Namespace, conf: Conf) -> None:
 
 
 def _live(chosen: argparse.Namespace, conf: Conf) -> None:
+    from nccl_slurm.capture import live
+
     address = chosen.ras if chosen.ras_on in ("", chosen.node) else ""
     who = (chosen.uid, chosen.gid, chosen.user)
     for line in live.lines(conf, live.Question(chosen.job, chosen.node, address, *who, chosen.paths)):

@@ -8,12 +8,11 @@ from dataclasses import replace
 from nccl_slurm.history.machine import Machine
 from nccl_slurm.history.rows import RecommendationRow
 from nccl_slurm.model import Recommendation
+from nccl_slurm.recommend.step import HEAVY
 from nccl_slurm.review.queue import Change
 
-__all__ = ["HEAVY", "OF_THE_SITE", "beside", "due_again", "handed_over", "overtaken"]
+__all__ = ["OF_THE_SITE", "beside", "due_again", "handed_over", "overtaken"]
 
-#: Actions that take a machine out of work: the fleet's cap counts them.
-HEAVY = ("reboot", "replace")
 #: Rules of the guards that speak of several nodes at once.
 OF_THE_SITE = ("ladder.site-event", "ladder.fleet", "ladder.not-returning")
 

@@ -17,6 +17,7 @@ from nccl_slurm.attribute.steps import note, of_step
 from nccl_slurm.daemon.clocks import Offset, offsets
 from nccl_slurm.daemon.evidence import assemble, role_of, shows_nccl_or_torch
 from nccl_slurm.daemon.health import failed_state
+from nccl_slurm.daemon.readings import readings_of
 from nccl_slurm.history.machine import Machine
 from nccl_slurm.history.rows import NodeEventRow, RecordRow
 from nccl_slurm.hosts import fold
@@ -166,10 +167,14 @@ def evidence_of(parts: Parts) -> Evidence:
 
 
 def _with_gpus(parts: Parts) -> Job:
-    """Where accounting doesn't track GPUs all nodes' hooks tell that there were none."""
+    """None are known only where all nodes' hooks tell of none, no snapshot shows one that Slurm does not know of, and
+    the output was read: what was not may tell of ranks on them."""
     job, told = parts.job, {row.node for row in parts.records if row.record["prolog"] or row.record["epilog"]}
-    none = job.gpus is None and told.issuperset(job.nodes) and job.nodes and not had_gpus(parts.records)
-    return replace(job, gpus=0) if none else job
+    shown = had_gpus(parts.records) or any(r.gpus for row in parts.records for r in readings_of(row.record, None))
+    unread = not parts.output.bytes_read and any(gap.source == "job output" for gap in parts.output.gaps)
+    if job.gpus:
+        return job
+    return replace(job, gpus=None if shown or unread or not told.issuperset(job.nodes) else 0)
 
 
 def _unmeasured(views: Sequence[NodeView]) -> list[Gap]:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from nccl_slurm.clock import Clock
 from nccl_slurm.config import Config
-from nccl_slurm.daemon.anew import HEAVY, beside, due_again, handed_over, overtaken
+from nccl_slurm.daemon.anew import beside, due_again, handed_over, overtaken
 from nccl_slurm.daemon.diagnose import Diagnosis
 from nccl_slurm.daemon.health import REMOVED
 from nccl_slurm.daemon.runs import key_of
 from nccl_slurm.history.rows import RecommendationRow, RunRow
 from nccl_slurm.history.store import Store
+from nccl_slurm.recommend.step import HEAVY
 from nccl_slurm.review.outcome import outcome
 from nccl_slurm.review.queue import Change, Source, by_daemon, due, given_up, renew
 

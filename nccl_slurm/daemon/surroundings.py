@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from nccl_slurm.config import Config
-from nccl_slurm.daemon.anew import HEAVY
 from nccl_slurm.daemon.machines import MachineWatch
 from nccl_slurm.daemon.runs import key_of
 from nccl_slurm.daemon.site import Layout, site
@@ -18,6 +17,7 @@ from nccl_slurm.history.store import Store
 from nccl_slurm.recommend.guard import allowed_open
 from nccl_slurm.recommend.policy import Policy
 from nccl_slurm.recommend.site import Site
+from nccl_slurm.recommend.step import HEAVY
 
 __all__ = ["Surroundings"]
 

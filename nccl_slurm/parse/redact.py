@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Match
+from functools import lru_cache
+from typing import Match, Pattern
 
 from nccl_slurm.model import Fact, Rank
 
@@ -135,87 +136,97 @@ _ISSUED = (
     r"dapi[0-9a-f]{32}(?!\w)|gsk_[A-Za-z0-9]{30,}|xai-[A-Za-z0-9]{40,}|r8_[A-Za-z0-9]{30,}|pplx-[A-Za-z0-9]{30,}",
     r"hv[sb]\.[\w-]{20,}|dop_v1_[0-9a-f]{40,}|SG\.[\w-]{16,}\.[\w-]{16,}|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}",
 )
-#: Groups stay, all else of a match goes. Forms first, then values by the name in front of them.
-_SECRETS = (
-    re.compile(
-        r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)(?!\[redacted).*?(?:(?=-----END )|\Z)", re.DOTALL
-    ),
-    re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"),
-    re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    re.compile(rf"(?<![A-Za-z0-9_-])(?:{'|'.join(_ISSUED)})"),
-    re.compile(r"(?<![\w/-])1//0[\w-]{30,}"),  # Google's refresh tokens
-    re.compile(r"(?<![A-Za-z0-9])MUNGE:[A-Za-z0-9+/=]{20,}:?"),  # munge(7): by what Slurm's daemons prove who calls
-    re.compile(
-        rf"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{{0,30}}://[^\s/@:]{{0,200}}:){_NOT_YET}[^\s/]{{1,300}}(?=@)"
-    ),
-    # a slash belongs escaped there; what begins with a digit is a port and a path
-    re.compile(
-        rf"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{{0,30}}://[^\s/@:\[]{{0,200}}:){_NOT_YET}"
-        rf"(?![\d/])[^\s\"'<>]{{1,300}}(?=@)"
-    ),
-    re.compile(r"((?<![A-Za-z0-9+.-])https?://)[\w.~+=%-]{16,300}(?=@)", re.I),
-    re.compile(r"(https://hooks\.slack\.com/(?:services|workflows)/)[\w/]{8,}"),
-    re.compile(r"(https://[\w.-]{0,60}discord(?:app)?\.com/api/webhooks/\d{1,30}/)[\w-]{20,}"),
-    re.compile(rf"(https://[\w-]{{1,60}}\.webhook\.office\.com/){_NOT_YET}[^\s\"'<>]{{20,}}"),
-    re.compile(rf"(authorization{_SEPARATOR}\\{{0,3}}[\"']?(?:{_SCHEMES}) ){_NOT_YET}[^\s\"']+", re.I),
-    re.compile(rf"(\bbearer ){_NOT_YET}[\w.~+/=-]{{16,}}", re.I),
-    re.compile(rf"((?<!\w)(?:set-)?cookie{_SEPARATOR}\\{{0,3}}[\"']?){_NOT_YET}[^\s\"'][^\n\"']*", re.I),
-    re.compile(rf"((?:{_SURE}){_SEPARATOR}(?!\\{{0,3}}[\"']?(?:{_SCHEMES}) )){_VALUE}+)", re.I),
-    re.compile(rf"([A-Z0-9]_(?:PASS|PWD|PW){_SEPARATOR}){_VALUE}+)"),
-    re.compile(
-        rf"((?<!\\)[\"'](?:pass|pwd?|passcode)\\{{0,3}}[\"'][ \t]*(?:=>|[=:])[ \t]*{_NOT_YET}"
-        rf"(?=\\{{0,3}}[\"'])){_VALUE}+)",
-        re.I,
-    ),
-    # lists of arguments and pairs, as Python prints them: '--api-key', 'x'
-    re.compile(
-        rf"([\"'](?:--?)?[\w.-]{{0,40}}?(?:{_NAMED})\\{{0,3}}[\"'],[ \t]?\\{{0,3}}){_NOT_YET}"
-        r"(?:'[^'\n]+'|\"[^\"\n]+\")",
-        re.I,
-    ),
-    re.compile(
-        rf"([\"'](?:--?)?[\w.-]{{0,40}}?token\\{{0,3}}[\"'],[ \t]?\\{{0,3}}[\"']){_NOT_YET}"
-        r"(?=[\w.~+/=-]{0,200}[A-Za-z])(?=[\w.~+/=-]{0,200}\d)[\w.~+/=-]{8,}",
-        re.I,
-    ),
-    re.compile(rf"(<(?:[\w-]{{1,40}}:)?[\w.-]{{0,40}}?(?:{_NAMED})>){_NOT_YET}[^<\n]{{1,300}}(?=</)", re.I),
-    re.compile(rf"(\bname=[\"'][\w.-]{{0,40}}?(?:{_NAMED})[\"'][ \t]{{1,9}}value=){_NOT_YET}{_VALUE}+)", re.I),
-    # in sentences: quoted, or a word with a digit in it
-    re.compile(
-        rf"(\b(?:passw(?:or)?d|passphrase|secret)[ \t]{{1,9}}(?:is[ \t]{{1,9}}|was[ \t]{{1,9}})?)"
-        rf"{_NOT_YET}(?:'[^'\n]+'|\"[^\"\n]+\")",
-        re.I,
-    ),
-    re.compile(
-        rf"(\b(?:passw(?:or)?d|passphrase|secret|token)[ \t]{{1,9}}(?:is|was)[ \t]{{1,9}}){_NOT_YET}"
-        r"(?=[\w.~+/=-]{0,200}[A-Za-z])(?=[\w.~+/=-]{0,200}\d)[\w.~+/=-]{8,}",
-        re.I,
-    ),
-    re.compile(
-        rf"(\b(?:secret|access|api|private)[ _-](?:access[ _-])?key[ \t]{{1,9}}){_NOT_YET}"
-        r"(?=[\w.~+/=-]{0,200}\d)[\w.~+/=-]{16,}",
-        re.I,
-    ),
-    re.compile(r"([?&](?:sig|signature)=)[\w%.~+/=-]{4,}", re.I),
-    re.compile(r"(\bsignature=)(?:[0-9a-f]{40,}|[A-Za-z0-9+/]{26,}={1,2})", re.I),
-    # in capitals alone: keys of caches and stores are hashes, and no secrets
-    re.compile(rf"([A-Z0-9]_KEY{_SEPARATOR}[\"']?)(?=[A-Za-z_+/-]{{0,60}}\d)[\w.~+/=-]{{16,}}"),
-    # a count of tokens is no token, nor is a value that is a number
-    re.compile(rf"(token{_SEPARATOR}[bu]?\\{{0,3}}[\"']?)(?!\d{{1,15}}(?![\w~+/=-]))[\w%.~+/=-]{{8,}}", re.I),
-    re.compile(
-        rf"((?<![\w-])_?auth\\{{0,3}}[\"']?[ \t]*[=:][ \t]*\\{{0,3}}[\"']){_NOT_YET}"
-        rf"[A-Za-z0-9+/=]{{8,}}(?=\\{{0,3}}[\"'])"
-    ),
-    re.compile(rf"(;[ \t]*pwd=){_NOT_YET}(?!/)[^\s;\"']+", re.I),
-    # netrc(5)
-    re.compile(rf"(\blogin[ \t]+\S{{1,100}}[ \t]+password[ \t]+){_NOT_YET}\S+"),
-    re.compile(rf"(\bwandb login[ \t]+(?:--[\w-]+[ \t]+){{0,4}}){_NOT_YET}[\w-]{{20,}}"),
-    re.compile(rf"((?<![\w-])--[\w-]{{0,30}}?(?:passw(?:or)?d|secret|token|{_KEY}) ){_NOT_YET}{_VALUE}{{4,}})", re.I),
-    re.compile(
-        rf"((?<![\w-])(?:-u|--(?:proxy-)?user)[ =]?[\"']?[^\s:\"'-][^\s:\"']{{0,100}}:)(?!\d+\b){_NOT_YET}{_VALUE}+)"
-    ),
-    re.compile(rf"((?<![\w-])sshpass -p ?){_NOT_YET}{_VALUE}+)"),
-)
+
+
+@lru_cache(maxsize=None)
+def _secrets() -> tuple[Pattern[str], ...]:
+    """Groups stay, all else of a match goes. Forms first, then values by the name in front of them. Compiled for the
+    first text that may hold one: 10 ms, and a node's worker seldom reads such a text."""
+    return (
+        re.compile(
+            r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)(?!\[redacted).*?(?:(?=-----END )|\Z)", re.DOTALL
+        ),
+        re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"),
+        re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
+        re.compile(rf"(?<![A-Za-z0-9_-])(?:{'|'.join(_ISSUED)})"),
+        re.compile(r"(?<![\w/-])1//0[\w-]{30,}"),  # Google's refresh tokens
+        re.compile(r"(?<![A-Za-z0-9])MUNGE:[A-Za-z0-9+/=]{20,}:?"),  # munge(7): by what Slurm's daemons prove who calls
+        re.compile(
+            rf"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{{0,30}}://[^\s/@:]{{0,200}}:){_NOT_YET}[^\s/]{{1,300}}(?=@)"
+        ),
+        # a slash belongs escaped there; what begins with a digit is a port and a path
+        re.compile(
+            rf"((?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{{0,30}}://[^\s/@:\[]{{0,200}}:){_NOT_YET}"
+            rf"(?![\d/])[^\s\"'<>]{{1,300}}(?=@)"
+        ),
+        re.compile(r"((?<![A-Za-z0-9+.-])https?://)[\w.~+=%-]{16,300}(?=@)", re.I),
+        re.compile(r"(https://hooks\.slack\.com/(?:services|workflows)/)[\w/]{8,}"),
+        re.compile(r"(https://[\w.-]{0,60}discord(?:app)?\.com/api/webhooks/\d{1,30}/)[\w-]{20,}"),
+        re.compile(rf"(https://[\w-]{{1,60}}\.webhook\.office\.com/){_NOT_YET}[^\s\"'<>]{{20,}}"),
+        re.compile(rf"(authorization{_SEPARATOR}\\{{0,3}}[\"']?(?:{_SCHEMES}) ){_NOT_YET}[^\s\"']+", re.I),
+        re.compile(rf"(\bbearer ){_NOT_YET}[\w.~+/=-]{{16,}}", re.I),
+        re.compile(rf"((?<!\w)(?:set-)?cookie{_SEPARATOR}\\{{0,3}}[\"']?){_NOT_YET}[^\s\"'][^\n\"']*", re.I),
+        re.compile(rf"((?:{_SURE}){_SEPARATOR}(?!\\{{0,3}}[\"']?(?:{_SCHEMES}) )){_VALUE}+)", re.I),
+        re.compile(rf"([A-Z0-9]_(?:PASS|PWD|PW){_SEPARATOR}){_VALUE}+)"),
+        re.compile(
+            rf"((?<!\\)[\"'](?:pass|pwd?|passcode)\\{{0,3}}[\"'][ \t]*(?:=>|[=:])[ \t]*{_NOT_YET}"
+            rf"(?=\\{{0,3}}[\"'])){_VALUE}+)",
+            re.I,
+        ),
+        # lists of arguments and pairs, as Python prints them: '--api-key', 'x'
+        re.compile(
+            rf"([\"'](?:--?)?[\w.-]{{0,40}}?(?:{_NAMED})\\{{0,3}}[\"'],[ \t]?\\{{0,3}}){_NOT_YET}"
+            r"(?:'[^'\n]+'|\"[^\"\n]+\")",
+            re.I,
+        ),
+        re.compile(
+            rf"([\"'](?:--?)?[\w.-]{{0,40}}?token\\{{0,3}}[\"'],[ \t]?\\{{0,3}}[\"']){_NOT_YET}"
+            r"(?=[\w.~+/=-]{0,200}[A-Za-z])(?=[\w.~+/=-]{0,200}\d)[\w.~+/=-]{8,}",
+            re.I,
+        ),
+        re.compile(rf"(<(?:[\w-]{{1,40}}:)?[\w.-]{{0,40}}?(?:{_NAMED})>){_NOT_YET}[^<\n]{{1,300}}(?=</)", re.I),
+        re.compile(rf"(\bname=[\"'][\w.-]{{0,40}}?(?:{_NAMED})[\"'][ \t]{{1,9}}value=){_NOT_YET}{_VALUE}+)", re.I),
+        # in sentences: quoted, or a word with a digit in it
+        re.compile(
+            rf"(\b(?:passw(?:or)?d|passphrase|secret)[ \t]{{1,9}}(?:is[ \t]{{1,9}}|was[ \t]{{1,9}})?)"
+            rf"{_NOT_YET}(?:'[^'\n]+'|\"[^\"\n]+\")",
+            re.I,
+        ),
+        re.compile(
+            rf"(\b(?:passw(?:or)?d|passphrase|secret|token)[ \t]{{1,9}}(?:is|was)[ \t]{{1,9}}){_NOT_YET}"
+            r"(?=[\w.~+/=-]{0,200}[A-Za-z])(?=[\w.~+/=-]{0,200}\d)[\w.~+/=-]{8,}",
+            re.I,
+        ),
+        re.compile(
+            rf"(\b(?:secret|access|api|private)[ _-](?:access[ _-])?key[ \t]{{1,9}}){_NOT_YET}"
+            r"(?=[\w.~+/=-]{0,200}\d)[\w.~+/=-]{16,}",
+            re.I,
+        ),
+        re.compile(r"([?&](?:sig|signature)=)[\w%.~+/=-]{4,}", re.I),
+        re.compile(r"(\bsignature=)(?:[0-9a-f]{40,}|[A-Za-z0-9+/]{26,}={1,2})", re.I),
+        # in capitals alone: keys of caches and stores are hashes, and no secrets
+        re.compile(rf"([A-Z0-9]_KEY{_SEPARATOR}[\"']?)(?=[A-Za-z_+/-]{{0,60}}\d)[\w.~+/=-]{{16,}}"),
+        # a count of tokens is no token, nor is a value that is a number
+        re.compile(rf"(token{_SEPARATOR}[bu]?\\{{0,3}}[\"']?)(?!\d{{1,15}}(?![\w~+/=-]))[\w%.~+/=-]{{8,}}", re.I),
+        re.compile(
+            rf"((?<![\w-])_?auth\\{{0,3}}[\"']?[ \t]*[=:][ \t]*\\{{0,3}}[\"']){_NOT_YET}"
+            rf"[A-Za-z0-9+/=]{{8,}}(?=\\{{0,3}}[\"'])"
+        ),
+        re.compile(rf"(;[ \t]*pwd=){_NOT_YET}(?!/)[^\s;\"']+", re.I),
+        # netrc(5)
+        re.compile(rf"(\blogin[ \t]+\S{{1,100}}[ \t]+password[ \t]+){_NOT_YET}\S+"),
+        re.compile(rf"(\bwandb login[ \t]+(?:--[\w-]+[ \t]+){{0,4}}){_NOT_YET}[\w-]{{20,}}"),
+        re.compile(
+            rf"((?<![\w-])--[\w-]{{0,30}}?(?:passw(?:or)?d|secret|token|{_KEY}) ){_NOT_YET}{_VALUE}{{4,}})", re.I
+        ),
+        re.compile(
+            rf"((?<![\w-])(?:-u|--(?:proxy-)?user)[ =]?[\"']?[^\s:\"'-][^\s:\"']{{0,100}}:)(?!\d+\b)"
+            rf"{_NOT_YET}{_VALUE}+)"
+        ),
+        re.compile(rf"((?<![\w-])sshpass -p ?){_NOT_YET}{_VALUE}+)"),
+    )
+
+
 #: One password a match, the first that is not hidden yet.
 _MYSQL = re.compile(rf"((?<![\w-])(?:mysql|mariadb)[\w-]{{0,20}} (?:[^\n|;]{{0,200}}? )?-p){_NOT_YET}{_VALUE}+)")
 #: In 200 characters no more fit.
@@ -231,7 +242,7 @@ def redacted(text: str) -> str:
     text = _KEY_LINE.sub(HIDDEN, text)
     for _ in range(_ROUNDS):
         before = text
-        for secret in _SECRETS:
+        for secret in _secrets():
             text = secret.sub(_hidden, text)
         text = _without_passwords_of_mysql(text)
         if text == before:

@@ -15,12 +15,11 @@ from nccl_slurm.model import NodeView
 from nccl_slurm.recommend.fault import of_event
 from nccl_slurm.recommend.policy import Policy
 from nccl_slurm.recommend.site import NodeNow, Site, short
-from nccl_slurm.recommend.step import Step, stamp
+from nccl_slurm.recommend.step import HEAVY, Step, stamp
 from nccl_slurm.recommend.tried import unreturned
 
 __all__ = ["Case", "allowed_open", "guarded", "in_progress", "others_reason", "role_of"]
 
-_HEAVY = ("reboot", "replace")
 #: Flags of a node that something is being done to (slurm.h, scontrol show node), and reasons that tell the same.
 _FLAGS = ("REBOOT_REQUESTED", "REBOOT_ISSUED", "REBOOT^", "REBOOT@", "BOOT", "MAINT", "POWERING", "POWER_", "POWERED_")
 _REASONS = re.compile(r"action:re(?:boot|place)\b|reboot (?:requested|issued)\Z", re.IGNORECASE)
@@ -73,7 +72,7 @@ class Case:
 def guarded(case: Case, step: Step) -> Step:
     """The step after the first guard that has a word to say, else the step as it was."""
     guards: tuple[Callable[[Case, Step], Step | None], ...] = (_moved, _in_progress, _fresh_boot)
-    if step.action in _HEAVY:
+    if step.action in HEAVY:
         guards = (*guards, _role, _site_event, _fleet, _not_returning, _queued)
     return next((lowered for lowered in (guard(case, step) for guard in guards) if lowered is not None), step)
 

@@ -24,7 +24,7 @@ from nccl_slurm.recommend.guard import Case, guarded, others_reason
 from nccl_slurm.recommend.judgement import HARDWARE
 from nccl_slurm.recommend.policy import Policy, default
 from nccl_slurm.recommend.site import Running, Site
-from nccl_slurm.recommend.step import Step, next_step
+from nccl_slurm.recommend.step import HEAVY, Step, next_step
 
 __all__ = ["HARDWARE", "NODE_NAME", "advise", "recommend"]
 
@@ -63,7 +63,7 @@ def recommend(
     for name, mine in sorted(people.items()):
         case = _case(name, evidence, machines, site, policy, now)
         found.append(_for_node(verdict, evidence, case, mine))
-        if found[-1].action in ("reboot", "replace"):
+        if found[-1].action in HEAVY:
             site = replace(site, open={**site.open, name: found[-1].action})
     if people:
         return tuple(found)
@@ -95,7 +95,7 @@ def _case(
 
 
 def _for_owner(verdict: Verdict) -> tuple[Recommendation, ...]:
-    action = "investigate" if verdict.action in ("reboot", "replace") else verdict.action
+    action = "investigate" if verdict.action in HEAVY else verdict.action
     if action not in _OWNER:
         return ()
     evidence_ids = _ids(verdict.culprits) or _ids(verdict.suspects)
@@ -165,7 +165,7 @@ def _root_hardware(evidence: Evidence, ids: Iterable[str]) -> list[Fact]:
 
 
 def _recommendation(case: Case, step: Step, first: str, ids: Sequence[str], reason: str) -> Recommendation:
-    heavy = step.action in ("reboot", "replace")
+    heavy = step.action in HEAVY
     said = [first] if first else [fault.text[:160] for fault in step.faults[:1]]
     words = [*said, *step.why, *((*_hits(case.site.jobs.get(case.name)), *_foreign(case)) if heavy else ())]
     words += [_DESTROYS] if step.action == "replace" else []

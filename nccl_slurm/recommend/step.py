@@ -12,8 +12,10 @@ from nccl_slurm.recommend.judgement import WEIGHT, Judgement, classed, judge
 from nccl_slurm.recommend.policy import Policy
 from nccl_slurm.recommend.tried import Tried, tried
 
-__all__ = ["Step", "next_step", "stamp"]
+__all__ = ["HEAVY", "Step", "next_step", "stamp"]
 
+#: Actions that take a machine out of work: the fleet's cap counts them.
+HEAVY = ("reboot", "replace")
 #: Class of what a program does to a GPU: it says nothing about the machine, see `pattern`.
 _PROGRAM = "gpu-app-fault"
 #: Moments of earlier faults that are printed.
@@ -85,7 +87,7 @@ def _step(judgement: Judgement, machine: Machine | None, known: Sequence[Fault],
     rule = {"replace": "ladder.final" if judgement.final else "ladder.replace", "reboot": "ladder.reboot"}
     why = (judgement.why, *_history(judgement, past, machine))
     step = Step(action, rule.get(action, "ladder.look"), 1 + past.reboots, why, (judgement.fault,), judgement.fleet)
-    if past.since is not None and action in ("reboot", "replace") and not judgement.final:
+    if past.since is not None and action in HEAVY and not judgement.final:
         return step.instead("investigate", "ladder.rebooted", _since(past.since))
     return step
 
@@ -94,7 +96,7 @@ def _action(judgement: Judgement, past: Tried, *, observed: bool) -> str:
     """Replace needs what outlived a reboot, or what the catalogue calls final, and a history that was looked at. What
     is no hardware evidence is worth a look at most."""
     action = judgement.step(past.reboots)
-    if not judgement.hardware and action in ("reboot", "replace"):
+    if not judgement.hardware and action in HEAVY:
         return "investigate"
     if action == "replace" and not (observed and (past.reboots or judgement.final)):
         return "reboot"

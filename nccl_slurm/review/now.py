@@ -13,11 +13,11 @@ from nccl_slurm.history.machine import Machine
 from nccl_slurm.history.rows import NodeEventRow, RecommendationRow, RunRow
 from nccl_slurm.recommend.guard import in_progress, others_reason
 from nccl_slurm.recommend.site import NodeNow, Running
+from nccl_slurm.recommend.step import HEAVY
 
 __all__ = ["Now", "as_it_is", "runs_there"]
 
 _JOBS_SHOWN = 5
-_HEAVY = ("reboot", "replace")
 _NEVER = {
     "controller": "it is a Slurm controller now: plan a fail-over first",
     "database": "slurmdbd or its database runs on it now: plan a fail-over first",
@@ -57,7 +57,7 @@ def as_it_is(
 ) -> Now:
     """``edge``: the node's newest."""
     node = NodeNow(edge.state, edge.reason) if edge else NodeNow()
-    heavy = row.action in _HEAVY
+    heavy = row.action in HEAVY
     return Now(
         state=node.state,
         reason=node.reason,
