@@ -1,0 +1,1 @@
+"""What Slurm itself says: controllers, nodes, jobs, its configuration. Reads, changes nothing."""

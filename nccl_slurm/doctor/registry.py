@@ -1,0 +1,34 @@
+"""All checks: one line a family. Modules are imported when asked for: ``--local`` must not pay for AWS.
+
+A module named here has ``CHECKS``, a sequence of `check.Check`. What its area's checks are given:
+
+    scheduler   `checks.scheduler.observed.SlurmObserved`
+    node        `observation.Observation`, node by node
+    job         `observation.JobObserved`
+    fleet       `observation.Fleet`
+    aws         see `doctor.aws`
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from nccl_slurm.doctor.check import Area, Check
+
+__all__ = ["FAMILIES", "checks"]
+
+#: In the order in which findings of the same weight are told.
+FAMILIES: Mapping[Area, Sequence[str]] = {
+    "scheduler": (),
+    "node": (),
+    "job": (),
+    "fleet": (),
+}
+
+
+def checks(*areas: Area) -> Iterator[Check[Any]]:
+    for area in areas:
+        for name in FAMILIES.get(area, ()):
+            yield from importlib.import_module(f"nccl_slurm.doctor.checks.{name}").CHECKS

@@ -1,0 +1,214 @@
+"""What runs on nodes: each kind of source from a tree that stands in for a machine, and what it says where it can't."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nccl_slurm.doctor import gather, sources
+from nccl_slurm.doctor.check import NotObserved
+from nccl_slurm.doctor.observation import Observation, unpacked
+
+MAPS = "7f00-7f01 r-xp 0000 00:00 1  {path}\n"
+STAT = "{pid} (python (x) y) {state} {parent} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 500 0 0\n"
+
+
+class Machine:
+    def __init__(self, root: Path) -> None:
+        self.root, self.bin = root / "root", root / "bin"
+        self.bin.mkdir(parents=True)
+        self.write("/proc/stat", "cpu 1\nbtime 1790000000\n")
+
+    def write(self, path: str, text: str | bytes) -> None:
+        where = self.root / path.lstrip("/")
+        where.parent.mkdir(parents=True, exist_ok=True)
+        where.write_bytes(text.encode() if isinstance(text, str) else text)
+
+    def command(self, name: str, script: str) -> None:
+        (self.bin / name).write_text(f"#!/bin/sh\n{script}\n")
+        (self.bin / name).chmod(0o755)
+
+    def process(self, pid: int, *, state: str = "S", parent: int = 1, job: str = "", **files: str) -> None:
+        texts = {"stat": STAT.format(pid=pid, state=state, parent=parent), "comm": "python\n", **files}
+        if job:
+            texts["cgroup"] = f"0::/system.slice/slurmstepd.scope/job_{job}/step_0/user/task_0\n"
+        for name, text in texts.items():
+            self.write(f"/proc/{pid}/{name}", text)
+
+    def look(self, *keys: str, job: str | None = None, limit_s: float = 20.0) -> Observation:
+        told = sources.manifest(keys, job=job, sysroot=str(self.root), bin_folder=str(self.bin), limit_s=limit_s)
+        return asked(told)
+
+
+def asked(told: Mapping[str, Any]) -> Observation:
+    """As on a node: another Python, isolated, fed the one file."""
+    done = subprocess.run([sys.executable, "-I", "-"], input=sources.program(told), capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+    return unpacked(done.stdout, "n1", "ssh")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_files(machine: Machine) -> None:
+    machine.write("/sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n")
+    machine.write("/sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN\n")
+    seen = machine.look("rdma-ports", "memory").files("rdma-ports")
+    assert dict(seen) == {
+        "/sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n",
+        "/sys/class/infiniband/mlx5_1/ports/1/state": "1: DOWN\n",
+    }
+
+
+def test_a_file_that_is_not_there_is_not_observed(machine: Machine) -> None:
+    seen = machine.look("memory", "rdma-ports")
+    assert seen.present("rdma-ports") == {}
+    with pytest.raises(NotObserved, match="no such file"):
+        seen.text("memory")
+    with pytest.raises(NotObserved, match="not read on this node"):
+        seen.text("load")
+
+
+def test_long_files_are_cut_and_say_so(machine: Machine) -> None:
+    machine.write("/proc/loadavg", "x" * 70000)
+    seen = machine.look("load").files("load")
+    assert len(seen["/proc/loadavg"]) == 1 << 16
+    assert seen.cut == ["/proc/loadavg"]
+
+
+def test_a_pipe_without_a_writer_holds_nobody(machine: Machine) -> None:
+    (machine.root / "proc").mkdir(exist_ok=True)
+    os.mkfifo(machine.root / "proc/loadavg")
+    assert machine.look("load").text("load") == ""
+
+
+@pytest.mark.parametrize(
+    ("script", "rc", "out"),
+    [("echo yes", 0, "yes\n"), ("echo no >&2; exit 3", 3, ""), ("yes", -9, None)],
+)
+def test_commands(machine: Machine, script: str, rc: int, out: str | None) -> None:
+    machine.command("chronyc", script)
+    output = machine.look("clock").command("clock")
+    assert output.rc == rc
+    assert output.cut if out is None else output.out == out
+
+
+def test_a_command_that_is_not_there_or_failed_is_not_observed(machine: Machine) -> None:
+    machine.command("timedatectl", "echo not with me >&2; exit 1")
+    seen = machine.look("clock", "clock-systemd")
+    with pytest.raises(NotObserved, match="not found"):
+        seen.command("clock")
+    with pytest.raises(NotObserved, match="status 1: not with me"):
+        seen.text("clock-systemd")
+
+
+def test_what_hangs_costs_its_lane_alone(machine: Machine) -> None:
+    machine.command("nvidia-smi", "sleep 60")
+    machine.write("/proc/loadavg", "1 2 3\n")
+    start = time.monotonic()
+    seen = machine.look("nvidia-smi", "nvlink-status", "load", limit_s=1.0)
+    assert time.monotonic() - start < 10
+    assert seen.text("load") == "1 2 3\n"
+    with pytest.raises(NotObserved, match="no answer within"):
+        seen.text("nvidia-smi")
+    with pytest.raises(NotObserved, match="not asked: nvidia-smi before it"):
+        seen.text("nvlink-status")
+
+
+def test_a_driver_that_hangs_is_asked_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.command("nvidia-smi", "sleep 60")
+    told = sources.manifest(["nvidia-smi", "nvlink-status"], sysroot=str(machine.root), bin_folder=str(machine.bin))
+    told["sources"]["nvidia-smi"]["seconds"] = 0.3
+    seen = asked(told)
+    for key in ("nvidia-smi", "nvlink-status"):
+        with pytest.raises(NotObserved, match=r"no answer within 0\.3 s"):
+            seen.text(key)
+
+
+def test_a_driver_in_which_a_process_is_stuck_is_not_asked(machine: Machine) -> None:
+    machine.command("nvidia-smi", "echo never")
+    machine.process(7, state="D")
+    (machine.root / "proc/7/fd").mkdir()
+    (machine.root / "proc/7/fd/3").symlink_to("/dev/nvidia0")
+    seen = machine.look("nvidia-smi", "stuck")
+    with pytest.raises(NotObserved, match=r"\(pid 7\) is stuck in the GPU driver"):
+        seen.text("nvidia-smi")
+    (row,) = seen.reader("stuck")
+    assert (row["pid"], row["gpu"]) == (7, True)
+
+
+def test_ranks(machine: Machine, tmp_path: Path) -> None:
+    library = "/opt/nccl/libnccl.so.2"
+    rank = {"maps": MAPS.format(path=library), "environ": "RANK=3\0NCCL_DEBUG=INFO\0AWS_SECRET_ACCESS_KEY=x\0"}
+    machine.process(100, job="42", limits="Max locked memory 1 1 bytes\n", **rank)
+    machine.process(101, job="42", parent=100, **rank)  # its data loader
+    machine.process(102, job="43", **rank)
+    machine.process(103, job="42", environ="HOME=/\0")
+    machine.process(104, job="42", environ="RANK=4\0NCCL_SLURM_DOCTOR=on\0")
+    machine.write(f"/proc/100/root{library}", b"\x7fELF..NCCL version %d..NCCL version 2.21.5+cuda12.4\0")
+    told = machine.look("ranks", job="42").reader("ranks")
+    (row,) = told["ranks"]
+    assert row["pid"] == 100
+    assert row["environment"] == {"RANK": "3", "NCCL_DEBUG": "INFO"}
+    assert row["start"] == 1790000005.0
+    assert told["libraries"][library]["said"] == "2.21.5+cuda12.4"
+
+
+def test_the_environment_of_a_rank_is_read_by_name_alone() -> None:
+    for name in ("NCCL_DEBUG", "FI_PROVIDER", "MASTER_ADDR", "RANK", "SLURM_PROCID"):
+        assert gather.ENVIRONMENT.fullmatch(name)
+    for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "SLURM_JWT", "WANDB_API_KEY", "RANKING", "MY_NCCL_X"):
+        assert not gather.ENVIRONMENT.fullmatch(name)
+
+
+def test_kernel(machine: Machine) -> None:
+    machine.write(
+        "/dev/kmsg",
+        "6,1,1000000,-;NVRM: Xid (PCI:0000:a1:00): 79, GPU has fallen off the bus.\n"
+        "6,2,2000000,-;usb 1-1: new device\n"
+        "14,3,3000000,-;NVRM: Xid (PCI:0000:a1:00): 79, written by a program\n",
+    )
+    told = machine.look("kernel").reader("kernel")
+    assert told["lines"] == [[1790000001.0, "NVRM: Xid (PCI:0000:a1:00): 79, GPU has fallen off the bus."]]
+    assert (told["source"], told["first"]) == ("/dev/kmsg", 1790000001.0)
+
+
+def test_no_kernel_log_is_not_observed(machine: Machine) -> None:
+    with pytest.raises(NotObserved, match="kmsg"):
+        machine.look("kernel").reader("kernel")
+
+
+def test_shared_memory_files(machine: Machine) -> None:
+    for name in ("nccl-abc", "nccl-def", "other"):
+        machine.write(f"/dev/shm/{name}", "x")
+    machine.process(5, maps=MAPS.format(path="/dev/shm/nccl-abc"))
+    told = machine.look("shm-files").reader("shm-files")
+    assert {row["path"]: row["holders"] for row in told["files"]} == {"/dev/shm/nccl-abc": [5], "/dev/shm/nccl-def": []}
+
+
+def test_every_reader_of_the_rows_is_there_and_lives_with_an_empty_machine(machine: Machine) -> None:
+    seen = machine.look(*sources.SOURCES)
+    assert set(seen.found) == set(sources.SOURCES)
+    for key, found in seen.found.items():
+        assert "Error" not in str(found.get("why")), key
+
+
+def test_an_unknown_source_is_a_fault_of_the_check() -> None:
+    with pytest.raises(KeyError, match="no-such"):
+        sources.manifest(["memory", "no-such"])
+
+
+def test_here_as_it_is() -> None:
+    seen = asked(sources.manifest(["memory", "mounts", "daemons", "stuck"]))
+    assert "MemTotal" in seen.text("memory")
+    assert seen.reader("mounts")["room"]["/"]["size"] > 0
+    assert abs(seen.at - time.time()) < 60
