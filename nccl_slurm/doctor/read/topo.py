@@ -6,11 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Topology", "read"]
+__all__ = ["Topology", "read", "read_p2p"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _DEVICE = re.compile(r"(?:GPU|NIC)[0-9]{1,3}\Z|(?:mlx|efa|rdmap|bnxt)[A-Za-z0-9_]{1,30}\Z")
-_WORD = re.compile(r"X|NV[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC|N/A|GNS|CNS|NS\Z")
+_WORD = re.compile(r"(?:X|NV[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC|N/A)\Z")
+#: OK; chipset, GPU, topology not supported; disabled by registry key; not supported; unknown.
+_P2P = re.compile(r"(?:X|OK|CNS|GNS|TNS|NS|DR|U)\Z")
 _MAX = 128
 
 
@@ -36,15 +38,28 @@ class Topology:
 
 
 def read(text: str) -> Topology:
-    lines = [_ANSI.sub("", line) for line in text.splitlines()]
+    lines = _plain(text)
+    return Topology(_matrix(lines, _WORD), _legend(lines))
+
+
+def read_p2p(text: str) -> dict[tuple[str, str], str]:
+    """``nvidia-smi topo -p2p n``: ``OK`` or the driver's reason, each pair of GPUs once."""
+    return Topology(_matrix(_plain(text), _P2P)).pairs()
+
+
+def _plain(text: str) -> list[str]:
+    return [_ANSI.sub("", line) for line in text.splitlines()]
+
+
+def _matrix(lines: list[str], known: re.Pattern[str]) -> dict[str, dict[str, str]]:
     header = next((line.split() for line in lines if _is_header(line)), [])
     columns = [word for word in header if _DEVICE.match(word)][:_MAX]
     paths: dict[str, dict[str, str]] = {}
     for words in (line.split() for line in lines if not _is_header(line)):
-        if words and words[0] in columns and len(words) > 1 and _WORD.match(words[1]):
+        if words and words[0] in columns and len(words) > 1 and known.match(words[1]):
             pairs = zip(columns, words[1:], strict=False)
-            paths[words[0]] = {name: word for name, word in pairs if _WORD.match(word)}
-    return Topology(paths, _legend(lines))
+            paths[words[0]] = {name: word for name, word in pairs if known.match(word)}
+    return paths
 
 
 def _is_header(line: str) -> bool:

@@ -140,6 +140,6 @@ def libraries_of(row: Mapping[str, Any]) -> list[Library]:
 
 def window(seen: Observation) -> tuple[float, str]:
     """What happened before is no matter of this look. Seconds since 1970 and its name."""
-    if seen.since:
-        return seen.since, "since the time asked for" if seen.job is None else "since the job began"
+    if seen.since is not None:
+        return seen.since, "in the time looked at"
     return seen.boot_time, "since this boot"
