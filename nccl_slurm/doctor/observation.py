@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from nccl_slurm.doctor.check import NotObserved
 from nccl_slurm.doctor.gather import MARK
 from nccl_slurm.model import Parsed
+from nccl_slurm.scheduler.client import LiveJob
 
 __all__ = ["Files", "Fleet", "JobObserved", "Observation", "Output", "unpacked"]
 
@@ -43,7 +44,8 @@ class Observation:
     """Of one node. ``node``: Slurm's name. ``way``: job-step, job, ssh, or local. ``at``: the node's clock when it was
     read. ``offset_s``: how far its clock was ahead of ours, None where the way there took too long to tell.
 
-    ``slurm``: Slurm's own fields of this node (``scontrol -o show node``), empty where Slurm was not asked.
+    ``since``: what is older is of no matter (the job's start, ``--since``), None: since the boot. ``slurm``: Slurm's
+    fields of this node (``scontrol -o show node``) up to the texts of administrators, empty where it was not asked.
     ``gpus``: the GPUs that Slurm let the reading process see (``["0", "1"]``), None where it was not confined by a job.
     """
 
@@ -59,6 +61,7 @@ class Observation:
     gpus: Sequence[str] | None = None
     job: str | None = None
     offset_s: float | None = None
+    since: float | None = None
     slurm: Mapping[str, str] = field(default_factory=dict)
 
     def text(self, key: str) -> str:
@@ -130,13 +133,13 @@ class Fleet:
 
 @dataclass(frozen=True)
 class JobObserved:
-    """``slurm``: fields of ``scontrol -o show job``. ``output``: what its output files say, None where they could not
-    be read, and then ``output_why``."""
+    """``live``: as slurmctld tells it, None where it does not know the job any more. ``output``: what its output files
+    say, None where they could not be read, and then ``output_why``."""
 
     id: str
     raw_id: int
     fleet: Fleet
-    slurm: Mapping[str, str] = field(default_factory=dict)
+    live: LiveJob | None = None
     output: Parsed | None = None
     output_why: str = "the job's output was not read"
 
@@ -162,7 +165,7 @@ class JobObserved:
         return found
 
 
-def unpacked(data: bytes, node: str, way: str, slurm: Mapping[str, str] | None = None) -> Observation:
+def unpacked(data: bytes, node: str, way: str) -> Observation:
     """A node's answer. Raises NotObserved where it is none: what a node says is believed in its shape alone."""
     told = _told(data)
     if not isinstance(told.get("found"), dict):
@@ -180,7 +183,6 @@ def unpacked(data: bytes, node: str, way: str, slurm: Mapping[str, str] | None =
         host=str(told.get("host"))[:255],
         gpus=[str(one)[:80] for one in gpus] if isinstance(gpus, list) else None,
         job=None if job is None else str(job)[:20],
-        slurm=slurm or {},
     )
 
 
