@@ -1,7 +1,7 @@
 """Machines that are not there: trees of /proc, /sys, /dev and fake commands, from a few rows.
 
-`of` makes a healthy machine of a kind (p4d, p5, p5en, p6, g5, infiniband, plain); a test changes what it wants and looks
-at it through the real `doctor.gather`. Texts have the forms of real commands, of several versions of them.
+`of` makes a healthy machine of a kind (p4d, p5, p5en, p6, g5, infiniband, plain); a test changes what it wants and
+looks at it through the real `doctor.gather`. Texts have the forms of real commands, of several versions of them.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def bus(number: int) -> str:
 
 @dataclass
 class Machine:
-    """``files``: path → text; ``links``: path → target; ``commands``: name → shell script. Changed in place by tests."""
+    """``files``: path → text; ``links``: path → target; ``commands``: name → shell script. Tests change it in place."""
 
     kind: Kind
     gpus: list[Gpu]
@@ -137,6 +137,7 @@ class Machine:
     links: dict[str, str] = field(default_factory=dict)
     commands: dict[str, str] = field(default_factory=dict)
     slurm: dict[str, str] = field(default_factory=dict)
+    rooms: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def gpu(self, number: int, **changes: Any) -> Machine:
         self.gpus[number] = replace(self.gpus[number], **changes)
@@ -196,7 +197,22 @@ class Machine:
         done = subprocess.run([sys.executable, "-I", "-"], input=sources.program(told), capture_output=True, timeout=60)
         assert done.returncode == 0, done.stderr.decode()
         seen = unpacked(done.stdout, "n1", "ssh")
+        self._with_rooms(seen.found)
         return replace(seen, **{"slurm": self.slurm, "at": BOOT + 36000.0, "uid": 0, **changes})
+
+    def _with_rooms(self, found: Mapping[str, Any]) -> None:
+        """Files can't make sizes of file systems: these take the place of those of the disk that the test is on."""
+        if "mounts" in found:
+            found["mounts"]["value"]["room"] = self.rooms
+        for row in found.get("ranks", {}).get("value", {}).get("ranks", ()):
+            row["shm"] = self.rooms.get("/dev/shm in the container")
+
+    def room(self, path: str, gib: float, used: float = 0.1, inodes_used: float = 0.01) -> Machine:
+        size = int(gib * (1 << 30))
+        free, inodes = int(size * (1 - used)), 1_000_000
+        left = int(inodes * (1 - inodes_used))
+        self.rooms[path] = {"size": size, "free": free, "available": free, "inodes": inodes, "inodes_free": left}
+        return self
 
     def write(self, root: Path) -> None:
         for path, text in self.files.items():
@@ -263,7 +279,7 @@ def of(name: str) -> Machine:
     machine.slurm = {"NodeName": "n1", "State": "ALLOCATED", "Version": "24.11.5"}
     if kind.gpus:
         machine.slurm["Gres"] = f"gpu:h100:{kind.gpus}(S:0-1)"
-    return machine.kernel()
+    return machine.room("/", 100.0).room("/dev/shm", 1000.0).kernel()
 
 
 def _system(kind: Kind) -> dict[str, str]:
@@ -273,8 +289,8 @@ def _system(kind: Kind) -> dict[str, str]:
         "/proc/sys/kernel/hostname": "n1\n",
         "/proc/cmdline": "BOOT_IMAGE=/vmlinuz root=/dev/nvme0n1p1 ro console=ttyS0\n",
         "/proc/modules": "nvidia 1 0 - Live 0x0 (POE)\nefa 1 0 - Live 0x0 (OE)\nnvidia_uvm 1 0 - Live 0x0\n",
-        "/proc/mounts": "/dev/root / ext4 rw,relatime 0 0\ntmpfs /dev/shm tmpfs rw,nosuid,nodev 0 0\n",
-        "/proc/meminfo": "MemTotal: 2097152000 kB\nHugePages_Total:    5128\nHugePages_Free:     5000\nHugepagesize: 2048 kB\n",
+        "/proc/self/mounts": "/dev/root / ext4 rw,relatime 0 0\ntmpfs /dev/shm tmpfs rw,nosuid,nodev 0 0\n",
+        "/proc/meminfo": "MemTotal: 2097152000 kB\nHugePages_Total:    5128\nHugePages_Free:     5000\n",
         "/proc/loadavg": "3.00 2.00 1.00 1/900 4711\n",
         "/sys/devices/system/cpu/online": "0-191\n",
         "/sys/devices/virtual/dmi/id/sys_vendor": kind.vendor + "\n",
@@ -345,7 +361,7 @@ def _tools(kind: Kind) -> dict[str, str]:
     show = "echo LoadState=loaded; echo ActiveState=active; echo SubState=running"
     tools = {
         "systemctl": show,
-        "chronyc": "echo A9FEA97B,169.254.169.123,4,1790000000.1,0.000012,0.00001,0.00002,1.2,0.0,0.01,0.0002,0.0001,64.0,Normal",
+        "chronyc": f"echo {chrony(0.000012)}",
         "nft": "exit 0",
         "lspci": "echo '00:00.0 Host bridge: Intel'",
     }
@@ -354,6 +370,10 @@ def _tools(kind: Kind) -> dict[str, str]:
     if kind.efa:
         tools["fi_info"] = _fi_info(kind.efa)
     return tools
+
+
+def chrony(offset_s: float, leap: str = "Normal") -> str:
+    return f"A9FEA97B,169.254.169.123,4,1790000000.1,{offset_s},0.00001,0.00002,1.2,0.0,0.01,0.0002,0.0001,64.0,{leap}"
 
 
 def fi_info(cards: int, direct: bool = True) -> str:
