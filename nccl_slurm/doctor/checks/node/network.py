@@ -55,6 +55,8 @@ def _efa(look: Look) -> Iterator[Finding]:
     cards = [one for one in machine.devices(look.seen) if one.efa]
     on_bus = _efas_on_bus(look)
     wanted = None if row is None else row.efa
+    if not cards and not machine.dmi(look.seen):
+        raise NotObserved("no EFA card is here, and what machine this is (DMI) is not told")
     if not cards and not on_bus and not wanted:
         yield look.not_applicable("no EFA card belongs to this machine")
         return
