@@ -7,6 +7,7 @@ job's output, and AWS.
 from __future__ import annotations
 
 import fnmatch
+import importlib
 import os
 import socket
 import sys
@@ -92,7 +93,7 @@ def run(wish: Wish, config: Config, told: Told = lambda done, of: None) -> Resul
     """Raises InputError, ConfigError, SlurmError, NotYours, UnknownJob: where nothing can be looked at."""
     start, clock = time.time(), time.monotonic()
     checks = wanted(wish, list(registry.checks(*areas(wish))))
-    doctor = _Here(wish, config, checks) if wish.local else _Doctor(wish, config, checks, AskedSlurm.by(config))
+    doctor = _Here(wish, config, checks) if wish.local else _Doctor(wish, config, checks, slurm=AskedSlurm.by(config))
     found = doctor.findings(told)
     names = [check.id for check in checks]
     explains = {check.id: tuple(check.explains) for check in checks}
@@ -246,7 +247,7 @@ class _Doctor(_Run):
         return Fleet(seen, whys), [*found, *_silent(self.of("node"), silent)]
 
     def _answers(self, choice: Choice, ways: Callable[[str], Sequence[Way]]) -> Iterator[Answer]:
-        plain = {"hooks": {"globs": self._hooks()}}
+        plain: dict[str, dict[str, Any]] = {"hooks": {"globs": self._hooks()}}
         asks_all = {**plain, "ras": {"status": True}}
 
         def program(node: str) -> bytes:
@@ -342,7 +343,7 @@ class _Doctor(_Run):
         return replace(view, output=parsed)
 
     def _of_slurm(self, fleet: Fleet) -> list[Finding]:
-        observed = self.slurm.observed(time.time(), fleet)
+        observed = self.slurm.observed(time.time(), fleet, frozenset(self.looked.chosen))
         return [one for check in self.of("scheduler") for one in safely(check, observed)]
 
     def _aws(self, choice: Choice) -> Future[list[Finding]]:
@@ -351,8 +352,7 @@ class _Doctor(_Run):
         if not self.of("aws"):
             done.set_result([])
             return done
-        from nccl_slurm.doctor.aws.checks import observe
-
+        observe = importlib.import_module("nccl_slurm.doctor.aws.checks").observe
         now = time.time()
         since = self.wish.since if self.wish.since is not None else choice.start or now - 86400.0
         states = self._states(choice)
