@@ -61,7 +61,7 @@ def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> f
 @click.option("--list", "all_checks", is_flag=True, help="All checks.")
 @click.option("--explain", "explain", metavar="CHECK", help="One check: what it reads, proof, cause, remedy.")
 @click.option("--limit", type=click.FloatRange(min=1), default=45.0, show_default=True, help="Seconds for a node.")
-@click.option("--at-once", type=click.IntRange(1, 512), default=64, show_default=True, help="Nodes at the same time.")
+@click.option("--at-once", type=click.IntRange(1, 512), default=128, show_default=True, help="Nodes at the same time.")
 @click.option("--sysroot", default="", hidden=True)
 @click.option("--commands", default="", hidden=True)
 @json_option

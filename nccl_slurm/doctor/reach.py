@@ -271,7 +271,7 @@ def ask_all(
     program: Callable[[str], bytes],
     *,
     limit_s: float,
-    at_once: int = 64,
+    at_once: int = 128,
 ) -> Iterator[Answer]:
     """As they come. ``ways`` of a node are tried in turn. A node that hangs holds one of ``at_once`` places for as long
     as its ways have limits, and no other node."""

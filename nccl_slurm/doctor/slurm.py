@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import stat
 from collections.abc import Mapping, Sequence
@@ -89,15 +90,50 @@ class AskedSlurm:
     def observed(self, now: float, fleet: Fleet, chosen: frozenset[str] = frozenset()) -> SlurmObserved:
         """All questions at the same time: a slurmdbd that hangs costs its own limit alone."""
         with ThreadPoolExecutor(len(_QUESTIONS) + 1) as pool:
-            munge = pool.submit(_munge)
+            munge = pool.submit(self._munge)
             texts = dict(zip(_QUESTIONS, pool.map(self.said, _QUESTIONS), strict=True))
             texts["munge"] = munge.result()
             texts["own-daemon"] = _own_daemon(self.config)
             made = {name: node for name, node in fleet.nodes.items() if "munge" in node.found}
-            credentials = dict(zip(made, pool.map(_unmunged, made.values()), strict=True))
+            credentials = dict(zip(made, pool.map(self._unmunged, made.values()), strict=True))
         observed = SlurmObserved(now, texts, fleet, chosen, credentials)
         here, on_controller = _here(observed)
         return replace(observed, here=here, on_controller=on_controller)
+
+    def munge_socket(self) -> list[str]:
+        """``-S PATH`` where slurm.conf names a socket (AuthInfo)."""
+        config = self.said("config")
+        found = (
+            re.search(r"^AuthInfo\s*=.*\bsocket=([^\s,]+)", config, re.MULTILINE) if isinstance(config, str) else None
+        )
+        return ["-S", found.group(1)] if found else []
+
+    def _munge(self) -> str | NotObserved:
+        """A credential made and read here; ``munge | unmunge`` as munge(1) has it."""
+        script = "command -v munge >/dev/null || { echo no munge on this host; exit 3; }; "
+        script += 'munge -n "$@" | unmunge "$@" 2>&1'
+        try:
+            answer = run_command(["/bin/sh", "-c", script, "sh", *self.munge_socket()], _MUNGE_ENV, _MUNGE_S)
+        except (TimeoutError, OSError):
+            return f"STATUS:           no answer within {_MUNGE_S:g} s\n"
+        if answer.code == 3:
+            return NotObserved("no munge on this host")
+        return f"{answer.out}\n{answer.error}"
+
+    def _unmunged(self, node: Observation) -> str:
+        """The word of ``unmunge`` here on a credential that the node made; what the node said is only read by it."""
+        try:
+            credential = node.text("munge").strip()
+        except NotObserved as error:
+            return str(error)
+        script = 'credential=$0; printf %s "$credential" | unmunge "$@" 2>&1'
+        argv = ["/bin/sh", "-c", script, credential[:4096], *self.munge_socket()]
+        try:
+            answer = run_command(argv, _MUNGE_ENV, _MUNGE_S)
+        except (TimeoutError, OSError):
+            return f"unmunge: no answer within {_MUNGE_S:g} s"
+        found = [line.partition(":")[2].strip() for line in answer.out.splitlines() if line.startswith("STATUS:")]
+        return found[0] if found else (answer.out.strip().splitlines() or ["unmunge: no answer"])[-1]
 
     def _ask(self, command: str, *words: str) -> str | NotObserved:
         """scontrol ping ends with 1 where all controllers are down, and lists them all the same."""
@@ -115,33 +151,6 @@ class AskedSlurm:
             said = (answer.error or answer.out).strip().splitlines()
             return NotObserved(f"{' '.join([command, *words[:2]])}: {said[-1][:300] if said else 'no message'}")
         return answer.out
-
-
-def _munge() -> str | NotObserved:
-    """A credential made and read here; ``munge | unmunge`` as munge(1) has it."""
-    script = "command -v munge >/dev/null || { echo no munge on this host; exit 3; }; munge -n | unmunge 2>&1"
-    try:
-        answer = run_command(["/bin/sh", "-c", script], _MUNGE_ENV, _MUNGE_S)
-    except (TimeoutError, OSError):
-        return f"STATUS:           no answer within {_MUNGE_S:g} s\n"
-    if answer.code == 3:
-        return NotObserved("no munge on this host")
-    return f"{answer.out}\n{answer.error}"
-
-
-def _unmunged(node: Observation) -> str:
-    """The word of ``unmunge`` here on a credential that the node made; what the node said is only read by it."""
-    try:
-        credential = node.text("munge").strip()
-    except NotObserved as error:
-        return str(error)
-    argv = ["/bin/sh", "-c", 'printf %s "$0" | unmunge 2>&1', credential[:4096]]
-    try:
-        answer = run_command(argv, _MUNGE_ENV, _MUNGE_S)
-    except (TimeoutError, OSError):
-        return f"unmunge: no answer within {_MUNGE_S:g} s"
-    found = [line.partition(":")[2].strip() for line in answer.out.splitlines() if line.startswith("STATUS:")]
-    return found[0] if found else (answer.out.strip().splitlines() or ["unmunge: no answer"])[-1]
 
 
 def _own_daemon(config: Config) -> str | NotObserved:

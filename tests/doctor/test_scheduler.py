@@ -335,7 +335,13 @@ def test_settings(check: str, change: Mapping[str, str], expected: set[Any]) -> 
     ],
 )
 def test_own_daemon(told: Mapping[str, Any], expected: tuple[str, str | None]) -> None:
-    assert words(found("own-daemon", seen(**{"own-daemon": json.dumps(told)}))) == {expected}
+    ours = {"Prolog": "/opt/nccl-slurm/slurm/prolog.d/*"}
+    assert words(found("own-daemon", seen(change=ours, **{"own-daemon": json.dumps(told)}))) == {expected}
+
+
+def test_no_daemon_of_ours_where_no_hook_is() -> None:
+    observed = seen(**{"own-daemon": NotObserved("no store on this host")})
+    assert words(found("own-daemon", observed)) == {("NOT-APPLICABLE", None)}
 
 
 @pytest.mark.parametrize("check", [check.removeprefix("scheduler.") for check in CHECKS])

@@ -76,6 +76,10 @@ def _database(seen: SlurmObserved) -> Iterator[Finding]:
 
 def _munge(seen: SlurmObserved) -> Iterator[Finding]:
     """Here, and of each node's credential here: another key, or clocks that differ, show in no other way."""
+    kind = seen.setting("AuthType")
+    if kind and kind != "auth/munge":
+        yield Finding(MUNGE, "NOT-APPLICABLE", f"Slurm authenticates by {kind}")
+        return
     here = _status(seen.said("munge"))
     if here.startswith("Success"):
         yield Finding(MUNGE, "PASS", "a credential made on this host is read on it")

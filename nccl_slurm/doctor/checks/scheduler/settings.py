@@ -12,6 +12,8 @@ from nccl_slurm.doctor.check import Finding, NotObserved, Proof
 from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
 from nccl_slurm.doctor.checks.scheduler.shape import SlurmCheck, seconds_of, threshold
 from nccl_slurm.doctor.observation import Observation
+from nccl_slurm.install.layout import Layout
+from nccl_slurm.install.wiring import ours_in
 
 __all__ = ["CHECKS"]
 
@@ -140,6 +142,9 @@ def _comment(seen: SlurmObserved) -> Iterator[Finding]:
 
 
 def _daemon(seen: SlurmObserved) -> Iterator[Finding]:
+    if not ours_in(seen.said("config"), Layout()):
+        yield Finding(DAEMON, "NOT-APPLICABLE", "slurm.conf names no program of nccl-slurm")
+        return
     told: Any = json.loads(seen.said("own-daemon"))
     beat = float(told["heartbeat"]) if told["heartbeat"] else None
     proof = Proof("nccl-slurm status", f"last sign of life: {rfc3339(beat) or 'none'}")
