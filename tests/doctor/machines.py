@@ -463,9 +463,9 @@ def topology(gpus: int, pair: str, odd: Mapping[tuple[int, int], str] | None = N
     for row in range(gpus + nics):
         words = []
         for column in range(gpus + nics):
-            both = tuple(sorted((row, column)))
+            both = (min(row, column), max(row, column))
             word = pair if row < gpus and column < gpus else "NODE"
-            words.append(" X " if row == column else (odd or {}).get(both, word))  # type: ignore[call-overload]
+            words.append(" X " if row == column else (odd or {}).get(both, word))
         lines.append("\t".join([names[row], *words, *(["0-95", "0", "N/A"] if row < gpus else [])]))
     legend = ["", "Legend:", "", "  X    = Self", "  NV#  = Connection traversing a bonded set of # NVLinks"]
     return "\n".join([*lines, *legend, "", "NIC Legend:", "", "  NIC0: rdmap16s0", "  NIC1: rdmap17s0"])

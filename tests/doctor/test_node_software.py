@@ -166,7 +166,7 @@ def test_no_ras_where_a_rank_runs_is_not_observed(tmp_path: Path) -> None:
 def test_limits(name: str, limits: dict[str, str], whose: str, expected: str, tmp_path: Path) -> None:
     machine = of("p5")
     if whose == "rank":
-        machine.rank(0, NCCL).rank(1, NCCL, **limits)
+        machine.rank(0, NCCL).rank(1, NCCL, **limits)  # type: ignore[arg-type]
     else:
         machine.process(77, "slurmd", limits=limits_text(**limits))
     found = findings(machine, name, tmp_path, job="4711")

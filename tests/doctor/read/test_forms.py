@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -26,14 +27,14 @@ from tests.doctor import machines
 from tests.doctor.machines import Gpu
 
 
-def one(**changes: str) -> smi.Gpu:
+def one(**changes: Any) -> smi.Gpu:
     found = smi.read(machines.smi_xml([Gpu("0000:a1:00", **changes)])).gpus
     assert found is not None
     return found[0]
 
 
 def test_a_gpu_whole() -> None:
-    read = one(volatile="3", throttle=("hw_slowdown",))  # type: ignore[arg-type]
+    read = one(volatile="3", throttle=("hw_slowdown",))
     assert (read.bus, read.name, read.volatile, read.aggregate) == ("0000:a1:00", "NVIDIA H100 80GB HBM3", 3, 0)
     assert (read.gen, read.gen_max, read.width, read.width_max) == (5, 5, 16, 16)
     assert (read.clock, read.clock_max, read.temperature) == (1980, 1980, 35)
@@ -44,7 +45,7 @@ def test_a_gpu_whole() -> None:
 
 @pytest.mark.parametrize("old", [True, False])
 def test_names_before_driver_535(old: bool) -> None:
-    read = one(old=old, power="400.00 W")  # type: ignore[arg-type]
+    read = one(old=old, power="400.00 W")
     assert read.power_limit == 400.0 and read.throttle == ("gpu_idle",)
 
 

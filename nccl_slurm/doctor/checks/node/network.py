@@ -165,7 +165,8 @@ def _counters(look: Look) -> Iterator[Finding]:
     if wrong:
         names = sorted({proof.source.rsplit("/", 1)[-1] for proof in wrong})
         text = f"ports lose or repeat packets: {', '.join(names[:5])}"
-        yield look.warn("P1", text, *wrong, ports=str(len(wrong)))
+        interface = next((one.source.split("/")[4] for one in wrong if one.source.startswith("/sys/class/net/")), "")
+        yield look.warn("P1", text, *wrong, interface=interface)
     else:
         yield look.passed("no port loses or repeats packets", Proof(_FOLDER, f"{read} counters over {hours:.0f} h"))
 
