@@ -209,10 +209,12 @@ class _Doctor(_Run):
     ways: Callable[[str], Sequence[Way]] | None = field(kw_only=True)
 
     def findings(self, told: Told) -> list[Finding]:
+        given = texts(self.wish.bandwidth, "--bandwidth")
+        before = texts(self.wish.bandwidth_before, "--bandwidth-before")
         choice = self._choice()
         aws = self._aws(choice)
         fleet, found = self._look(choice, told) if choice.nodes else (Fleet({}), [])
-        fleet = replace(fleet, bandwidth=texts(self.wish.bandwidth), bandwidth_before=texts(self.wish.bandwidth_before))
+        fleet = replace(fleet, bandwidth=given, bandwidth_before=before)
         if choice.raw_id is not None:
             view = self._job_view(choice, fleet)
             found += [one for check in self.of("job") for one in safely(check, view)]
