@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import tempfile
@@ -79,6 +80,25 @@ def test_beside_a_job(lab: Cluster, trees: Path, user: str | None) -> None:
     lab.slurm("scancel", job, user="alice")
     lab.wait_job(job)
     assert {row["derivedexitcode"] for row in lab.sacct(job, "derivedexitcode")} == {"0:0"}
+
+
+def test_a_file_in_the_prolog_folder_that_would_drain_the_nodes(lab: Cluster) -> None:
+    """Beside a job whose prolog has run already, and gone before another one begins."""
+    shown = lab.slurm("scontrol", "show", "config").stdout
+    prolog = re.search(r"^Prolog\S*\s*= (\S+/)\*$", shown, re.MULTILINE)
+    assert prolog, shown
+    job = lab.sbatch("#!/bin/sh\nsrun sleep 300\n", "-N2", "-w", "n[1-2]")
+    lab.wait_job(job, {"RUNNING"})
+    words = ("doctor", "--job", job, "--only", "scheduler.hooks,scheduler.own-hooks", "--no-aws", "--json")
+    stray = Path(prolog.group(1)) / "10-site.bak"
+    assert found(json.loads(lab.nccl_slurm(*words).stdout), "scheduler.hooks") == {("PASS", None, ("n1", "n2"))}
+    stray.write_text("#!/bin/sh\n")
+    try:
+        told = json.loads(lab.nccl_slurm(*words, check=False).stdout)
+    finally:
+        stray.unlink()
+    assert found(told, "scheduler.hooks") == {("FAIL", "P0", ("n1", "n2"))} and told["exit"] == 1
+    assert any("10-site.bak is not executable" in one["text"] for one in told["findings"])
 
 
 def test_a_job_of_somebody_else_is_not_looked_at(lab: Cluster) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nccl_slurm.doctor import registry
 from nccl_slurm.doctor.check import Check, Finding, NotObserved, judged
-from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
+from nccl_slurm.doctor.checks.scheduler.observed import Plugin, SlurmObserved
 from nccl_slurm.doctor.observation import Fleet, Observation
 
 CHECKS: Mapping[str, Check[Any]] = {check.id: check for check in registry.checks("scheduler")}
@@ -232,6 +232,19 @@ HOOK = "/etc/slurm/prolog.d/10-site"
 )
 def test_hooks(prolog: str, hooks: Mapping[str, Any], expected: set[Any]) -> None:
     assert words(found("hooks", seen(change={"Prolog": prolog}, fleet=fleet(n1={"hooks": hooks})))) == expected
+
+
+@pytest.mark.parametrize(
+    ("required", "texts", "status"),
+    [
+        (True, {"/x/p.so": "100644 0 0 5 1.0"}, "PASS"),
+        (True, {}, "FAIL"),
+        (False, {}, "NOT-APPLICABLE"),
+    ],
+)
+def test_spank_plugins_that_are_required(required: bool, texts: Mapping[str, str], status: str) -> None:
+    observed = seen(plugins=[Plugin(required, "/x/p.so")], fleet=fleet(n1={"hooks": {"texts": texts}}))
+    assert {one.status for one in found("hooks", observed)} == {status}
 
 
 def test_programs_of_slurmctld_are_judged_on_controllers_alone() -> None:
