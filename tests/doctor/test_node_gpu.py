@@ -198,9 +198,14 @@ def test_young_processes_are_let_be(age_s: float, expected: str, tmp_path: Path)
     assert worst(findings(machine, "node.gpu-processes", tmp_path, at=begun + age_s)) == expected
 
 
-def test_processes_of_others_are_not_seen_by_a_user(tmp_path: Path) -> None:
-    machine = of("p5").process(900, "python")
-    assert worst(findings(machine, "node.gpu-processes", tmp_path, uid=1000)) == "UNKNOWN"
+SOMEBODY = "<process_info><pid>900</pid><type>C</type><process_name>python</process_name></process_info>"
+
+
+@pytest.mark.parametrize(("processes", "expected"), [(SOMEBODY, "UNKNOWN"), ("", "PASS")])
+def test_processes_of_others_are_not_seen_by_a_user(processes: str, expected: str, tmp_path: Path) -> None:
+    """But nvidia-smi tells whether there are any."""
+    machine = of("p5").gpu(0, processes=processes).process(900, "python")
+    assert worst(findings(machine, "node.gpu-processes", tmp_path, uid=1000)) == expected
 
 
 @pytest.mark.parametrize("name", ["node.ecc", "node.remapped-rows", "node.clocks", "node.power-cap"])

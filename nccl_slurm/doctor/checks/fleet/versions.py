@@ -158,7 +158,8 @@ def _findings(fleet: Fleet) -> Iterator[Finding]:
         found = [one for group in _groups(item, values, keys) for one in _odd(item, group)]
         yield from found
         if values and not found:
-            alike.append(item.name)
+            told_by = sorted(set(values.values()))
+            alike.append(f"{item.name} {told_by[0][:80]}" if len(told_by) == 1 else item.name)
     if not told:
         raise NotObserved("no node tells any version")
     if alike:

@@ -265,12 +265,21 @@ def _processes(look: Look) -> Iterator[Finding]:
         proofs = [Proof(f"/proc/{row.get('pid')}", _named(row)) for row in left]
         text = f"{len(left)} processes hold a GPU and belong to no running job: {', '.join(map(_named, left[:4]))}"
         yield look.fail("P1", text, *proofs, pid=str(left[0].get("pid")))
-    elif told.get("unreadable") and look.seen.uid:
+    elif told.get("unreadable") and look.seen.uid and not _nobody_computes(look):
         yield look.unknown(
             f"whether {told['unreadable']} processes of other users hold a GPU can't be seen: look as root"
         )
     else:
         yield look.passed(f"{len(rows)} processes hold a GPU, each of a job or of the driver's own services")
+
+
+def _nobody_computes(look: Look) -> bool:
+    """nvidia-smi lists the programs of all users, with their pids alone."""
+    try:
+        found = machine.asked(look.seen)
+    except NotObserved:
+        return False
+    return look.seen.gpus is None and bool(found.gpus) and not found.processes
 
 
 def _is_left(look: Look, row: Mapping[str, Any]) -> bool:
