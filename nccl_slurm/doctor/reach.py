@@ -311,4 +311,7 @@ def _ask(node: str, ways: Sequence[Way], program: bytes, limit_s: float) -> Answ
         except Unreached as error:
             tried = tried or not isinstance(error, NoPlace)
             whys.append(f"{error} ({way.name})" if len(ways) > 1 else str(error))
+        except Exception as error:  # a fault of ours, or of a library: it must not cost the other nodes
+            tried = True
+            whys.append(f"{type(error).__name__}: {error} ({way.name})")
     return Answer(node, "", why="; ".join(whys) or "it is not idle, and there is no SSH account for it", tried=tried)

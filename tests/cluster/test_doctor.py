@@ -23,7 +23,8 @@ from tests.collect.sshd import Sshd, keys, running, skip_reason
 
 #: Whose tree says that shared memory of running jobs is removed.
 FAULTY = "n1"
-ONLY = ("--only", "scheduler.remove-ipc,scheduler.node-state,scheduler.munge", "--no-aws")
+CHECKS = ("remove-ipc", "node-state", "munge", "stuck-jobs")
+ONLY = ("--only", ",".join(f"scheduler.{name}" for name in CHECKS), "--no-aws")
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,9 @@ def test_beside_a_job(lab: Cluster, trees: Path, user: str | None) -> None:
     assert told["nodes"]["ways"] == {"job-step": ["n1", "n2", "n3"]}
     assert found(told, "scheduler.remove-ipc") == {("WARN", "P1", ("n1",)), ("PASS", None, ("n2", "n3"))}
     assert found(told, "scheduler.munge") == {("PASS", None, ()), ("PASS", None, ("n1", "n2", "n3"))}
+    assert [one["text"] for one in told["findings"] if one["check"] == "scheduler.stuck-jobs"] == [
+        "none of 1 jobs is stuck"
+    ]
     assert (told["exit"], told["job"]) == (1, job)
     lab.slurm("scancel", job, user="alice")
     lab.wait_job(job)

@@ -46,6 +46,7 @@ def test_ways_are_tried_in_turn() -> None:
         ([], "no SSH account", False),
         ([NoPlace("busy")], "busy", False),
         ([Unreached("no route")], "no route", True),
+        ([ZeroDivisionError("a fault of ours")], "a fault of ours", True),
         ([NoPlace("busy"), Unreached("no route")], "busy (0); no route (1)", True),
     ],
 )

@@ -288,9 +288,16 @@ def test_remove_ipc(files: Mapping[str, str], expected: tuple[str, str | None]) 
     assert words(found("remove-ipc", seen(fleet=fleet(n1={"logind": {"texts": files}})))) == {expected}
 
 
-def limits(soft: str) -> Mapping[str, Any]:
+def limits(soft: str, devices: str = "rdmap16s0") -> Mapping[str, Any]:
     text = f"Limit  Soft Hard Units\nMax locked memory         {soft}            unlimited            bytes\n"
-    return {"daemons": {"value": [{"comm": "slurmd", "limits": text}]}}
+    rdma = {"rdma-devices": {"texts": {"/sys/class/infiniband": devices} if devices else {}}}
+    return {"daemons": {"value": [{"comm": "slurmd", "limits": text}]}, **rdma}
+
+
+def test_locked_memory_matters_where_there_is_rdma() -> None:
+    assert words(found("limits", seen(fleet=fleet(n1=limits("65536", devices=""))))) == {("NOT-APPLICABLE", None)}
+    unseen = {key: one for key, one in limits("65536").items() if key == "daemons"}
+    assert words(found("limits", seen(fleet=fleet(n1=unseen)))) == {("FAIL", "P1")}
 
 
 @pytest.mark.parametrize(
