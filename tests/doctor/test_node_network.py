@@ -142,6 +142,14 @@ def test_counters(path: str, value: str, expected: str, tmp_path: Path) -> None:
     assert worst(findings(machine, "node.net-counters", tmp_path)) == expected
 
 
+def test_counters_of_cards_that_tell_none(tmp_path: Path) -> None:
+    """Those of interfaces alone don't make a pass."""
+    machine = of("p5")
+    for path in [path for path in machine.files if "/hw_counters/" in path or "/counters/" in path]:
+        del machine.files[path]
+    assert worst(findings(machine, "node.net-counters", tmp_path)) == "UNKNOWN"
+
+
 @pytest.mark.parametrize(
     ("kind", "mtu", "expected"),
     [("p5", "9001", "PASS"), ("p5", "1500", "WARN P2"), ("infiniband", "1500", "PASS"), ("p5", "junk", "UNKNOWN")],

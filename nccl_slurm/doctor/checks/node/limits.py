@@ -20,7 +20,7 @@ __all__ = ["CHECKS"]
 
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 _SHM = "/dev/shm"  # noqa: S108 # its room is what is asked
-_LIMITS_OF = ("slurmstepd", "slurmd")
+_LIMITS_OF = ("slurmd", "slurmstepd")
 #: A file that young may be in the making.
 _YOUNG_S = 300.0
 _SOURCES = ("ranks", "daemons")
