@@ -48,13 +48,14 @@ class Refused(NotObserved):
 
 @dataclass(frozen=True)
 class Limits:
-    """``tries`` of one call, the first among them. ``pages`` of one list, and seconds for all of them."""
+    """``tries`` of one call, the first among them. ``pages`` of one list. ``all_s``: after so long, counted from the
+    first call, no other one is begun."""
 
-    connect_s: float = 5.0
-    read_s: float = 20.0
-    tries: int = 5
+    connect_s: float = 3.0
+    read_s: float = 15.0
+    tries: int = 4
     pages: int = 1000
-    list_s: float = 90.0
+    all_s: float = 75.0
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Client:
     limits: Limits = field(default_factory=Limits)
     clock: Callable[[], float] = time.monotonic
     _session: Any = None
+    _until: float | None = None
     _clients: dict[str, Any] = field(default_factory=dict)
     _away: dict[str, str] = field(default_factory=dict)
 
@@ -83,6 +85,10 @@ class Client:
         """One call, as ``("sagemaker", "describe_cluster", ClusterName="c")``. Raises NotObserved, Refused."""
         if service in self._away:
             raise NotObserved(self._away[service])
+        if self._until is None:
+            self._until = self.clock() + self.limits.all_s
+        if self.clock() > self._until:
+            raise NotObserved(f"{service} was not asked: AWS took more than {self.limits.all_s:g} s until here")
         client = self._client(service)
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -104,7 +110,6 @@ class Client:
         name = "nextToken" if service == "logs" else "NextToken"
         found: list[Mapping[str, Any]] = []
         seen: set[str] = set()
-        until = self.clock() + self.limits.list_s
         for _ in range(self.limits.pages):
             try:
                 reply = self.ask(service, operation, **parameters)
@@ -118,8 +123,6 @@ class Client:
                 return Pages(found)
             if token in seen:
                 return Pages(found, f"cut after {len(found)}: {service} gave one page twice")
-            if self.clock() > until:
-                return Pages(found, f"cut after {len(found)}: not all read in {self.limits.list_s:g} s")
             seen.add(token)
             parameters[name] = token
         return Pages(found, f"cut after {len(found)}: more than {self.limits.pages} pages")

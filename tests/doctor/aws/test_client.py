@@ -59,7 +59,6 @@ def test_an_empty_page_with_a_token_is_not_the_end(endpoint: Endpoint) -> None:
             "sagemaker:ListClusterNodes is denied",
         ),
         ([listed(summary(1), token="a"), listed(summary(2), token="b")], {"pages": 2}, 2, "more than 2 pages"),
-        ([listed(summary(1), token="a"), listed(summary(2), token="b")], {"list_s": -1.0}, 1, "not all read"),
     ],
 )
 def test_a_list_that_is_cut_says_so(
@@ -69,6 +68,17 @@ def test_a_list_that_is_cut_says_so(
     found = all_nodes(client(**limits))
     assert len(found.items) == seen
     assert why in found.cut
+
+
+def test_all_calls_together_have_a_limit(endpoint: Endpoint) -> None:
+    endpoint.says(NODES, *(listed(summary(number), token=f"{number}") for number in range(9)))
+    ticks = iter(range(100))
+    asked = Client(REGION, Limits(tries=2, all_s=10.0), clock=lambda: 3.0 * next(ticks))
+    found = all_nodes(asked)
+    assert 0 < len(found.items) < 5 and "took more than 10 s" in found.cut
+    with pytest.raises(NotObserved, match="was not asked"):
+        asked.ask("sagemaker", "describe_cluster", ClusterName="training")
+    assert endpoint.count("sagemaker:DescribeCluster") == 0
 
 
 def test_throttling_is_tried_again_and_bounded(endpoint: Endpoint) -> None:

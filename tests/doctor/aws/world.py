@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
+
+import boto3
 
 from nccl_slurm.doctor.aws.checks import checks
 from nccl_slurm.doctor.aws.client import Client, Limits
@@ -17,7 +20,7 @@ ACCOUNT = "123456789012"
 ARN = f"arn:aws:sagemaker:us-west-2:{ACCOUNT}:cluster/abcdef012345"
 SINCE, UNTIL = 1_700_000_000.0, 1_700_010_000.0
 LOG_GROUP = "/aws/sagemaker/Clusters/training/abcdef012345"
-LIMITS = Limits(connect_s=2.0, read_s=2.0, tries=2, list_s=20.0)
+LIMITS = Limits(connect_s=2.0, read_s=2.0, tries=2)
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,13 @@ def line(stream: str, message: str, at: float = SINCE + 100) -> dict[str, Any]:
 
 def aws(place: Place | None = None, chosen: Sequence[Node] = (), **more: Any) -> Aws:
     place = place or Place(cluster="training", arn=ARN, region="us-west-2", hyperpod=True)
-    return Aws(place, Client(place.region, LIMITS), SINCE, UNTIL, chosen, **more)
+    return Aws(place, Client(place.region, LIMITS, _session=_session()), SINCE, UNTIL, chosen, **more)
+
+
+@cache
+def _session() -> boto3.session.Session:
+    """One for all tests: a new one reads SageMaker's model again, half a second."""
+    return boto3.session.Session(region_name="us-west-2")
 
 
 def look(name: str, observed: Aws) -> list[Finding]:
