@@ -117,9 +117,10 @@ def test_credentials_that_are_refused_are_to_be_renewed(endpoint: Endpoint, code
         client().ask("sagemaker", "describe_cluster", ClusterName="c")
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b"null", b'"x"', b"<html>proxy</html>", b"\xff\xfe", b"[" * 100_000]
-)
+JUNK = [b"", b"{", b"[]", b"null", b'"x"', b"<html>proxy</html>", b"\xff\xfe", b"[" * 100_000]
+
+
+@pytest.mark.parametrize("body", JUNK, ids=range(len(JUNK)))
 @pytest.mark.parametrize("status", [200, 400])
 def test_an_answer_that_is_none_is_not_observed(endpoint: Endpoint, body: bytes, status: int) -> None:
     """Or is one that tells nothing; it never raises anything else."""
