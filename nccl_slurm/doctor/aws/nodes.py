@@ -72,6 +72,7 @@ def _proof(aws: Aws, one: Instance) -> Proof:
 
 
 def _map(aws: Aws) -> Iterator[Finding]:
+    aws.name()
     if not aws.nodes:
         raise NotObserved("Slurm told no node")
     known = aws.map()
