@@ -68,12 +68,13 @@ def _whose(aws: Aws, found: Sequence[Detection | Result]) -> tuple[tuple[str, ..
     """Node, first time and values of what was said of one instance."""
     instance = found[0].instance
     times = [one.time for one in found if one.time is not None]
-    return (aws.node(instance),) if instance else (), min(times, default=None), {"instance_id": instance or ""}
+    values = {"instance_id": instance or "", "log_group": aws.log_group()}
+    return (aws.node(instance),) if instance else (), min(times, default=None), values
 
 
 def _proof(aws: Aws, stream: str, one: Detection | Result) -> Proof:
     line = f"{rfc3339(one.time) or 'no time'} {one.instance or 'instance not told'}: {one.text}"
-    group = aws.place.log_group or "LOG-GROUP"
+    group = aws.log_group()
     return call(aws, "logs", "filter-log-events", line, "--log-group-name", group, "--log-stream-name-prefix", stream)
 
 

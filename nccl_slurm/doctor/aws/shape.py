@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from nccl_slurm.doctor.aws.observed import Aws, NoCluster
-from nccl_slurm.doctor.check import Area, Finding, Proof
+from nccl_slurm.doctor.check import Area, Finding, NotObserved, Proof
 
 __all__ = ["AwsCheck", "call", "several", "unread"]
 
@@ -33,6 +33,8 @@ class AwsCheck:
                 yield replace(finding, values=told)
         except NoCluster as error:
             yield Finding(self.id, "NOT-APPLICABLE", str(error))
+        except NotObserved as error:
+            yield Finding(self.id, "UNKNOWN", str(error), values={key: value for key, value in place.items() if value})
 
 
 def call(aws: Aws, service: str, command: str, line: str, *arguments: str) -> Proof:
