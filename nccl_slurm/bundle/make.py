@@ -55,7 +55,7 @@ def make(material: Material, most: int = BYTES_DEFAULT) -> Bundle:
     case = Case(report, material.place, material.kept.records, material.doctor)
     told, found = answers(case), variables(case)
     everything = [
-        support_case(told, of_report(report) or _by_doctor(material.doctor)),
+        support_case(told, of_report(report) or _by_doctor(material.doctor, report["job"]["id"])),
         text_part("report.txt", render(report, ranks=True), "the report for people", 0),
         json_part("report.json", report, "the report with all its facts", 0, clean=True),
         json_part("case.json", _facts(case, told, found), "window, versions, variables, instances: for programs", 0),
@@ -81,9 +81,9 @@ class _Told:
     values: Mapping[str, str]
 
 
-def _by_doctor(doctor: Mapping[str, Any] | None) -> Escalation | None:
+def _by_doctor(doctor: Mapping[str, Any] | None, job: str | None) -> Escalation | None:
     rows = [row for row in (doctor or {}).get("findings") or () if isinstance(row, Mapping)]
-    return of_findings(map(_told, rows))
+    return of_findings(map(_told, rows), job)
 
 
 def _told(row: Mapping[str, Any]) -> _Told:
