@@ -66,7 +66,7 @@ def of_report(report: Mapping[str, Any]) -> Escalation | None:
 
 
 def of_findings(findings: Iterable[Found], job: str | None = None) -> Escalation | None:
-    """``job``: the one that was looked at, for the command; None: nobody asked about a job, so none is known to fail."""
+    """``job``: the one that was looked at, for the command; None: nobody asked about one, so none is known to fail."""
     found = list(findings)
     row = next((row for row in _rows("doctor") if _found(row, found, job)), None)
     where = job if job and _JOB_ID.match(job) else "JOBID"
