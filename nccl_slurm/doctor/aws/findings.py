@@ -96,4 +96,4 @@ def _instance(event: Mapping[str, Any], message: str) -> str | None:
 def _time(event: Mapping[str, Any]) -> float | None:
     """CloudWatch counts milliseconds."""
     at = event.get("timestamp")
-    return at / 1000.0 if isinstance(at, (int, float)) and not isinstance(at, bool) else None
+    return at / 1000.0 if isinstance(at, int) and not isinstance(at, bool) else None
