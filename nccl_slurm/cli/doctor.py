@@ -126,6 +126,10 @@ def _check_usage(options: dict[str, Any]) -> None:
     chosen = [name for name in ("nodes", "all_idle", "local") if options[name]]
     if len(chosen) + bool(options["job"]) > 1 and not (options["job"] and chosen == ["local"]):
         raise click.UsageError("give one of --job, --nodes, --all-idle and --local")
+    if options["local"] and (options["bandwidth"] or options["bandwidth_before"]):
+        raise click.UsageError("--bandwidth compares nodes: it goes without --local")
+    if options["bandwidth_before"] and not options["bandwidth"]:
+        raise click.UsageError("--bandwidth-before goes with --bandwidth")
     if options["local"] and (options["ssh"] or options["sample"]):
         raise click.UsageError("--local is this node alone: it goes with neither --ssh nor --sample")
 

@@ -194,11 +194,20 @@ class Machine:
         words = "\0".join(f"{name}={value}" for name, value in told.items()) + "\0"
         return self.process(5000 + number, job="4711", environ=words, maps=maps, limits=limits_text(**limits))
 
-    def look(self, root: Path, keys: Iterable[str], job: str | None = None, **changes: Any) -> Observation:
-        """Through the real gather, in a Python of its own."""
+    def look(
+        self,
+        root: Path,
+        keys: Iterable[str],
+        job: str | None = None,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+        **changes: Any,
+    ) -> Observation:
+        """Through the real gather, in a Python of its own. ``options``: of readers, by key."""
         keys = list(keys)
         self.write(root, keys)
-        told = sources.manifest(keys, job=job, sysroot=str(root / "root"), bin_folder=str(root / "bin"), limit_s=20.0)
+        told = sources.manifest(
+            keys, job=job, sysroot=str(root / "root"), bin_folder=str(root / "bin"), limit_s=20.0, options=options
+        )
         done = subprocess.run([sys.executable, "-I", "-"], input=sources.program(told), capture_output=True, timeout=60)
         assert done.returncode == 0, done.stderr.decode()
         seen = unpacked(done.stdout, "n1", "ssh")

@@ -55,7 +55,8 @@ KEYS = versions.CHECKS[0].sources
 
 def test_all_alike(tmp_path: Path) -> None:
     found = judged(versions.CHECKS[0], fleet(tmp_path, KEYS))
-    assert wrong(found) == [] and "NVIDIA driver" in found[-1].text
+    assert wrong(found) == []
+    assert "NVIDIA driver 570.133.20 (open)" in found[-1].text and "kernel 6.8.0-1021-aws" in found[-1].text
 
 
 @pytest.mark.parametrize(

@@ -189,9 +189,23 @@ def test_processes(state: str, change: Change, uid: int, expected: str, tmp_path
     assert worst(findings(machine, "node.gpu-processes", tmp_path, uid=uid)) == expected
 
 
-def test_processes_of_others_are_not_seen_by_a_user(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("age_s", "expected"), [(3600.0, "FAIL P1"), (20.0, "PASS")])
+def test_young_processes_are_let_be(age_s: float, expected: str, tmp_path: Path) -> None:
+    """A prolog's health check, or a job that began after Slurm was asked."""
     machine = of("p5").process(900, "python")
-    assert worst(findings(machine, "node.gpu-processes", tmp_path, uid=1000)) == "UNKNOWN"
+    machine.links["/proc/900/fd/7"] = "/dev/nvidia0"
+    begun = machines.BOOT + 500 / 100
+    assert worst(findings(machine, "node.gpu-processes", tmp_path, at=begun + age_s)) == expected
+
+
+SOMEBODY = "<process_info><pid>900</pid><type>C</type><process_name>python</process_name></process_info>"
+
+
+@pytest.mark.parametrize(("processes", "expected"), [(SOMEBODY, "UNKNOWN"), ("", "PASS")])
+def test_processes_of_others_are_not_seen_by_a_user(processes: str, expected: str, tmp_path: Path) -> None:
+    """But nvidia-smi tells whether there are any."""
+    machine = of("p5").gpu(0, processes=processes).process(900, "python")
+    assert worst(findings(machine, "node.gpu-processes", tmp_path, uid=1000)) == expected
 
 
 @pytest.mark.parametrize("name", ["node.ecc", "node.remapped-rows", "node.clocks", "node.power-cap"])

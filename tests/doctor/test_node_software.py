@@ -114,6 +114,21 @@ def test_what_a_library_says_of_itself_goes_before_its_name(tmp_path: Path) -> N
     assert worst(found) == "FAIL P0" and "2.22.3" in " ".join(proof.line for proof in found[0].proofs)
 
 
+#: In the form of NCCL 2.24's text.
+ANSWER = """Job summary
+  Nodes  Processes         GPUs  Processes     GPUs
+  (total)   per node   per process   (total)  (total)
+        2          8             1        16       16
+
+#0-0 (fa93daea854b060b) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  15 ranks have launched up to operation 640
+  1 rank has launched up to operation 639
+  Rank 12 has launched up to operation 639 -- GPU 4 managed by process 3230 on node 10.0.0.9
+2 job processes are considered dead (unreachable via the RAS network)
+"""
+
+
 @pytest.fixture
 def ras_port() -> Iterator[int]:
     """Somebody who greets as NCCL's RAS does, and answers ``VERBOSE STATUS`` with `ANSWER`."""
@@ -133,11 +148,24 @@ def _serve(server: socket.socket) -> None:
         with client:
             client.recv(200)
             client.sendall(b"SERVER PROTOCOL 2\n")
+            if client.recv(200).startswith(b"TIMEOUT"):
+                client.sendall(b"OK\n")
+                client.recv(200)
+                client.sendall(ANSWER.encode())
 
 
 def test_ras(ras_port: int, tmp_path: Path) -> None:
     machine = of("p5").rank(0, NCCL, environment={"NCCL_RAS_ADDR": f"127.0.0.1:{ras_port}"})
     assert worst(findings(machine, "node.ras", tmp_path, job="4711")) == "PASS"
+
+
+def test_what_ras_complains_of(ras_port: int, tmp_path: Path) -> None:
+    machine = of("p5").rank(0, NCCL, environment={"NCCL_RAS_ADDR": f"127.0.0.1:{ras_port}"})
+    found = findings(machine, "node.ras", tmp_path, job="4711", options={"ras": {"status": True}})
+    assert {(one.status, one.priority, one.text) for one in found} == {
+        ("WARN", "P1", "NCCL's RAS tells of processes that give no data or are considered dead"),
+        ("WARN", "P2", "NCCL's RAS tells of ranks at different operations"),
+    }
 
 
 def test_no_ras_where_a_rank_runs_is_not_observed(tmp_path: Path) -> None:

@@ -107,5 +107,10 @@ def test_sweeps_are_printed_and_nothing_runs(way: str, commands: int, slurm: Sta
     assert done.exit_code == 0 and not (slurm.folder / "started").exists()
 
 
+@pytest.mark.parametrize("words", [["--local", "--bandwidth", "/"], ["--bandwidth-before", "/"]])
+def test_bandwidth_is_of_several_nodes(words: list[str], slurm: StandIn) -> None:
+    assert doctor(slurm, *words).exit_code == 2
+
+
 def test_a_sweep_of_no_nodes_is_usage(slurm: StandIn) -> None:
     assert doctor(slurm, "--sweep", "pairs").exit_code == 2

@@ -6,12 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Provider", "domains", "installer", "installer_version", "providers"]
+__all__ = ["Provider", "domains", "installer_version", "providers"]
 
 _FIELD = re.compile(r"\s*(provider|fabric|domain|version|type|protocol): (\S{1,80})\s*\Z")
 _ENDING = re.compile(r"-(?:rdm|dgrm)\Z")
 _INSTALLER = re.compile(r"EFA installer version: ([0-9]{1,4}(?:\.[0-9]{1,4}){1,3})")
-_PACKAGE = re.compile(r"([a-z][a-z0-9_+-]{1,60})[-_ ]v?([0-9]{1,4}(?:\.[0-9a-z]{1,20}){1,4})", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,3 @@ def installer_version(text: str) -> str | None:
     """``/opt/amazon/efa_installed_packages``."""
     found = _INSTALLER.search(text)
     return found.group(1) if found else None
-
-
-def installer(text: str) -> dict[str, str]:
-    """Its packages: ``libfabric-aws-1.22.0amzn1.0`` and the like, by name."""
-    words = (word for line in text.splitlines() if not line.startswith("#") for word in line.split()[:4])
-    found = (_PACKAGE.match(word) for word in words)
-    return {one.group(1).lower(): one.group(2) for one in found if one}

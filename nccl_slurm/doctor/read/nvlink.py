@@ -24,11 +24,10 @@ _MAX = 64
 
 @dataclass(frozen=True)
 class Links:
-    """``speed``: the commonest GB/s of a link, as printed."""
+    """``active``: links that tell a speed."""
 
     active: int = 0
     inactive: tuple[int, ...] = ()
-    speed: str | None = None
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def status(text: str) -> dict[str, Links]:
         words = {int(one.group(1)): one.group(2).strip() for one in map(_LINK.match, lines) if one}
         up = [word for word in words.values() if word[:1].isdigit()]
         off = sorted(number for number, word in words.items() if not word[:1].isdigit())
-        found[gpu] = Links(len(up), tuple(off[:_MAX]), max(set(up), key=up.count) if up else None)
+        found[gpu] = Links(len(up), tuple(off[:_MAX]))
     return found
 
 

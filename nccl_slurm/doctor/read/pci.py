@@ -12,7 +12,6 @@ from dataclasses import dataclass
 __all__ = ["Function", "efas", "functions", "gpus", "switches"]
 
 _PATH = re.compile(r".*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/([a-z_]{1,40})\Z", re.IGNORECASE)
-_SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) GT/s")
 _NVIDIA, _AMAZON = "10de", "1d0f"
 #: PCI base class and sub-class: VGA, 3D controller; bridge of another kind.
 _DISPLAY = ("0300", "0302")
@@ -24,7 +23,7 @@ _EFA = "efa"
 class Function:
     """``slot``: ``0000:a1:00.0``. ``kind``: four hex digits of its class. ``driver`` None: none holds it.
 
-    ``width`` in lanes, ``speed`` in GT/s; None where the link tells none (a function of a virtual machine).
+    ``width`` in lanes; None where the link tells none (a function of a virtual machine).
     """
 
     slot: str
@@ -34,8 +33,6 @@ class Function:
     driver: str | None = None
     width: int | None = None
     width_max: int | None = None
-    speed: float | None = None
-    speed_max: float | None = None
     numa: int | None = None
 
 
@@ -72,8 +69,6 @@ def _function(slot: str, files: Mapping[str, str]) -> Function:
         files.get("driver", "").rsplit("/", 1)[-1] or None,
         _lanes(files.get("current_link_width")),
         _lanes(files.get("max_link_width")),
-        _speed(files.get("current_link_speed")),
-        _speed(files.get("max_link_speed")),
         _numa(files.get("numa_node")),
     )
 
@@ -86,11 +81,6 @@ def _lanes(text: str | None) -> int | None:
     """0 and 255 are what the kernel shows where a link tells none."""
     known = text is not None and text.isascii() and text.isdigit() and len(text) < 4
     return int(text) if known and text and int(text) not in (0, 255) else None
-
-
-def _speed(text: str | None) -> float | None:
-    found = _SPEED.match(text or "")
-    return float(found.group(1)) if found else None
 
 
 def _numa(text: str | None) -> int | None:

@@ -16,7 +16,6 @@ __all__ = [
     "meminfo",
     "modules",
     "options",
-    "seconds_up",
 ]
 
 #: A limit without a number: more than any number.
@@ -90,9 +89,3 @@ def driver(text: str) -> Driver | None:
 def kernel_release(text: str) -> tuple[int, int] | None:
     found = _RELEASE.match(text.strip())
     return (int(found.group(1)), int(found.group(2))) if found else None
-
-
-def seconds_up(text: str) -> float | None:
-    """``/proc/uptime``."""
-    word = text.split()[:1]
-    return float(word[0]) if word and re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", word[0]) else None

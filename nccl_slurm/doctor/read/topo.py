@@ -18,10 +18,9 @@ _MAX = 128
 
 @dataclass(frozen=True)
 class Topology:
-    """``paths``: row → column → word (``NV18``, ``PIX``, ``SYS``). ``legend``: NIC0 → mlx5_0, where it is printed."""
+    """``paths``: row → column → word (``NV18``, ``PIX``, ``SYS``)."""
 
     paths: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    legend: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def gpus(self) -> list[str]:
@@ -38,8 +37,7 @@ class Topology:
 
 
 def read(text: str) -> Topology:
-    lines = _plain(text)
-    return Topology(_matrix(lines, _WORD), _legend(lines))
+    return Topology(_matrix(_plain(text), _WORD))
 
 
 def read_p2p(text: str) -> dict[tuple[str, str], str]:
@@ -65,8 +63,3 @@ def _matrix(lines: list[str], known: re.Pattern[str]) -> dict[str, dict[str, str
 def _is_header(line: str) -> bool:
     words = line.split()[:2]
     return len(words) > 0 and all(_DEVICE.match(word) or word == "CPU" for word in words) and not line[:1].isalnum()
-
-
-def _legend(lines: list[str]) -> dict[str, str]:
-    found = (re.match(r"\s+(NIC[0-9]{1,3}): (\S{1,40})\s*\Z", line) for line in lines)
-    return {one.group(1): one.group(2) for one in found if one}

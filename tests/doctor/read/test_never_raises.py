@@ -43,10 +43,8 @@ READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "options": (procfs.options, "ro iommu=pt"),
     "driver": (procfs.driver, "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.133.20  x"),
     "release": (procfs.kernel_release, "6.8.0-1021-aws"),
-    "uptime": (procfs.seconds_up, "350735.47 234388.90"),
     "amount": (procfs.amount, "unlimited"),
     "fi_info": (lambda text: efa.domains(efa.providers(text)), machines.fi_info(2)),
-    "installer": (efa.installer, "# EFA installer version: 1.37.0\nlibfabric-aws-1.22.0amzn1.0"),
     "installer version": (efa.installer_version, "# EFA installer version: 1.37.0"),
     "libraries": (lambda text: libraries.libraries(text.split("\n")), "/lib/libnccl.so.2.21.5 (deleted)\n/x"),
     "nft": (

@@ -22,7 +22,8 @@ _HARDWARE = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 _SOFT = ("sw_thermal_slowdown",)
 #: Programs of the driver and of monitoring that hold GPUs all the time.
 _RESIDENT = ("nvidia-persiste", "nv-hostengine", "nvidia-smi", "dcgm-exporter", "nvidia-fabricm", "nv-fabricmanage")
-_RESIDENT_MORE = ("dcgmi", "nvsm", "nvidia-imex", "nv_fabricmanager", "Xorg", "gpud", "node_exporter")
+_YOUNG_S = 300.0
+_RESIDENT_MORE = ("dcgmi", "nvvs", "nvsm", "nvidia-imex", "nv_fabricmanager", "Xorg", "gpud", "node_exporter")
 
 
 def of_gpus(look: Look) -> Sequence[Gpu] | None:
@@ -109,7 +110,7 @@ def _stuck(look: Look) -> Iterator[Finding]:
         rows = look.seen.reader("stuck")
     except NotObserved:
         return
-    held = [row for row in rows if isinstance(row, dict) and row.get("gpu")] if isinstance(rows, list) else []
+    held = [row for row in machine.rows(rows) if row.get("gpu")]
     if held:
         proofs = [Proof(f"/proc/{row.get('pid')}/stat", f"{row.get('comm')} D {row.get('wchan')}") for row in held]
         yield look.fail("P0", f"{len(held)} processes hang in the GPU driver and can't be ended", *proofs)
@@ -257,14 +258,14 @@ def _processes(look: Look) -> Iterator[Finding]:
     if machine.has_gpus(look.seen) is False:
         yield look.not_applicable(_NONE)
         return
-    told = look.seen.reader("gpu-holders")
-    rows = [row for row in told.get("processes", ()) if isinstance(row, dict)] if isinstance(told, dict) else []
+    told = machine.reader(look.seen, "gpu-holders")
+    rows = machine.rows(told.get("processes"))
     left = [row for row in rows if _is_left(look, row)]
     if left:
         proofs = [Proof(f"/proc/{row.get('pid')}", _named(row)) for row in left]
         text = f"{len(left)} processes hold a GPU and belong to no running job: {', '.join(map(_named, left[:4]))}"
         yield look.fail("P1", text, *proofs, pid=str(left[0].get("pid")))
-    elif told.get("unreadable") and look.seen.uid:
+    elif told.get("unreadable") and look.seen.uid and not _nobody_computes(look):
         yield look.unknown(
             f"whether {told['unreadable']} processes of other users hold a GPU can't be seen: look as root"
         )
@@ -272,9 +273,21 @@ def _processes(look: Look) -> Iterator[Finding]:
         yield look.passed(f"{len(rows)} processes hold a GPU, each of a job or of the driver's own services")
 
 
+def _nobody_computes(look: Look) -> bool:
+    """nvidia-smi lists the programs of all users, with their pids alone."""
+    try:
+        found = machine.asked(look.seen)
+    except NotObserved:
+        return False
+    return look.seen.gpus is None and bool(found.gpus) and not found.processes
+
+
 def _is_left(look: Look, row: Mapping[str, Any]) -> bool:
-    """On an idle node a job's processes have outlived it."""
-    if str(row.get("comm", "")).startswith((*_RESIDENT, *_RESIDENT_MORE)):
+    """On an idle node a job's processes have outlived it. What is young may be a health check, or of a job that began
+    after Slurm was asked."""
+    start = row.get("start")
+    young = isinstance(start, (int, float)) and look.seen.at - start < _YOUNG_S
+    if young or str(row.get("comm", "")).startswith((*_RESIDENT, *_RESIDENT_MORE)):
         return False
     return row.get("job") is None or look.seen.slurm.get("State", "").split("+")[0] == "IDLE"
 

@@ -39,6 +39,19 @@ _PORT_ERRORS = frozenset(
         "impaired_remote_conn_events",
     ]
 )
+#: Of these, drops and time-outs that a peer or a burst makes too.
+_SOFT = frozenset(
+    [
+        "rx_drops",
+        "port_xmit_discards",
+        "local_ack_timeout_err",
+        "req_transport_retries_exceeded",
+        "unresponsive_remote_events",
+        "impaired_remote_conn_events",
+        "rx_missed_errors",
+        "rx_fifo_errors",
+    ]
+)
 _LINK_ERRORS = frozenset(
     ["rx_errors", "tx_errors", "rx_crc_errors", "rx_missed_errors", "rx_fifo_errors", "tx_carrier_errors"]
 )
@@ -164,32 +177,44 @@ def _counters(look: Look) -> Iterator[Finding]:
     hours = max((look.seen.at - look.seen.boot_time) / 3600.0, 1.0) if look.seen.boot_time else 0.0
     if not hours:
         raise NotObserved("since when the node runs is not known: counters since boot say nothing")
-    limit, wrong, read = table()["counter-per-hour"], [], 0
-    for where, name, value in (*_of_ports(look), *_of_links(look)):
-        read += 1
-        if value / hours >= limit:
-            wrong.append(Proof(f"{where}/{name}", f"{value} in {hours:.0f} h"))
-    if not read:
-        raise NotObserved("no counters of ports or interfaces are told")
+    ports, links = _of_ports(look), list(_of_links(look))
+    if ports is None:
+        yield look.unknown("counters of RDMA cards can't be read")
+    wrong = [
+        Proof(f"{where}/{name}", f"{value} in {hours:.0f} h")
+        for where, name, value in (*(ports or ()), *links)
+        if value / hours >= table()["counter-per-hour"]
+    ]
     if wrong:
-        names = sorted({proof.source.rsplit("/", 1)[-1] for proof in wrong})
-        text = f"ports lose or repeat packets: {', '.join(names[:5])}"
-        interface = next((one.source.split("/")[4] for one in wrong if one.source.startswith("/sys/class/net/")), "")
-        yield look.warn("P1", text, *wrong, interface=interface)
-    else:
-        yield look.passed("no port loses or repeats packets", Proof(_FOLDER, f"{read} counters over {hours:.0f} h"))
+        yield _losing(look, wrong)
+    elif ports or links:
+        read = Proof(_FOLDER, f"{len(ports or ()) + len(links)} counters over {hours:.0f} h")
+        yield look.passed("no port that tells loses or repeats packets", read)
+    elif ports is not None:
+        raise NotObserved("no counters of ports or interfaces are told")
 
 
-def _of_ports(look: Look) -> Iterator[tuple[str, str, int]]:
+def _losing(look: Look, wrong: Sequence[Proof]) -> Finding:
+    names = sorted({proof.source.rsplit("/", 1)[-1] for proof in wrong})
+    hard = [name for name in names if name not in _SOFT]
+    text = f"ports lose or repeat packets: {', '.join((hard or names)[:5])}"
+    interface = next((one.source.split("/")[4] for one in wrong if one.source.startswith("/sys/class/net/")), "")
+    return look.warn("P1" if hard else "P2", text, *wrong, interface=interface)
+
+
+def _of_ports(look: Look) -> list[tuple[str, str, int]] | None:
+    """None: there are cards, and their counters can't be read."""
     try:
         cards = machine.devices(look.seen, "rdma-counters")
     except NotObserved:
-        return
+        return None
+    found: list[tuple[str, str, int]] = []
     for card in cards:
         groups = {f"{_FOLDER}/{card.name}/hw_counters": card.counters}
         groups |= {f"{_FOLDER}/{card.name}/ports/{port.number}": port.counters for port in card.ports}
         for where, counters in groups.items():
-            yield from ((where, name, value) for name, value in counters.items() if name in _PORT_ERRORS)
+            found += ((where, name, value) for name, value in counters.items() if name in _PORT_ERRORS)
+    return found if found or not cards else None
 
 
 def _of_links(look: Look) -> Iterator[tuple[str, str, int]]:
@@ -264,13 +289,13 @@ def _rules(look: Look, key: str) -> str | None:
 def _in_use(look: Look) -> list[int]:
     """Ports on which ranks listen, and those where they meet; else the usual ones."""
     try:
-        rows = machine.ranks(look.seen)
+        rows: Sequence[Mapping[str, object]] = machine.ranks(look.seen)
     except NotObserved:
-        rows = []
-    ports = {port for row in rows for port in row.get("listens") or () if isinstance(port, int)}
+        rows = ()
+    ports: set[int] = set()
     for row in rows:
-        environment = row.get("environment")
-        port = environment.get("MASTER_PORT", "") if isinstance(environment, dict) else ""
+        listens, port = row.get("listens"), machine.fields(row.get("environment")).get("MASTER_PORT", "")
+        ports.update(one for one in (listens if isinstance(listens, list) else ()) if isinstance(one, int))
         if str(port).isascii() and str(port).isdigit():
             ports.add(int(port))
     return sorted(ports) or list(_RENDEZVOUS)
@@ -280,8 +305,8 @@ def _in_use(look: Look) -> list[int]:
 
 
 def _dns(look: Look) -> Iterator[Finding]:
-    told = look.seen.reader("names")
-    rows = {name: one for name, one in told.items() if isinstance(one, dict)} if isinstance(told, dict) else {}
+    told = machine.reader(look.seen, "names")
+    rows = {name: one for name, one in told.items() if isinstance(one, dict)}
     if not rows:
         yield look.not_applicable("no rank here goes by a name (MASTER_ADDR)")
         return
