@@ -1,0 +1,283 @@
+"""GPUs: are all there, what their memory, clocks and power say, who holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from nccl_slurm.doctor.check import Finding, NotObserved, Proof
+from nccl_slurm.doctor.checks.node import machine
+from nccl_slurm.doctor.checks.node.look import Look, NodeCheck
+from nccl_slurm.doctor.checks.node.machine import GPU_SOURCES, smi_proof
+from nccl_slurm.doctor.read import pci
+from nccl_slurm.doctor.read.smi import Gpu
+from nccl_slurm.doctor.table import table
+
+__all__ = ["CHECKS", "of_gpus"]
+
+_NONE = "this machine has no NVIDIA GPU"
+#: Active reasons that take speed away: hardware's own, and the driver's for heat. Idle, power cap under load and
+#: chosen clocks are none.
+_HARDWARE = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+_SOFT = ("sw_thermal_slowdown",)
+#: Programs of the driver and of monitoring that hold GPUs all the time.
+_RESIDENT = ("nvidia-persiste", "nv-hostengine", "nvidia-smi", "dcgm-exporter", "nvidia-fabricm", "nv-fabricmanage")
+_RESIDENT_MORE = ("dcgmi", "nvsm", "nvidia-imex", "nv_fabricmanager", "Xorg", "gpud", "node_exporter")
+
+
+def of_gpus(look: Look) -> Sequence[Gpu] | None:
+    """None where the machine has none. Raises where it has some and they can't be read."""
+    return None if machine.has_gpus(look.seen) is False else machine.gpus(look.seen)
+
+
+# count
+
+
+def _count(look: Look) -> Iterator[Finding]:
+    seen = look.seen
+    if machine.has_gpus(seen) is False:
+        yield look.not_applicable(_NONE)
+        return
+    yield from _stuck(look)
+    wanted, why = _wanted(look)
+    on_bus = _on_bus(look)
+    if on_bus is not None and wanted is not None and len(on_bus) < wanted:
+        text = f"{len(on_bus)} of {wanted} GPUs ({why}) are on the PCI bus: the others are gone"
+        proofs = [Proof("/sys/bus/pci/devices", f"{one.slot} {one.vendor} {one.kind}") for one in on_bus]
+        yield look.fail("P0", text, *proofs, count=str(len(on_bus)), wanted=str(wanted))
+        return
+    yield from _answered(look, wanted, why, on_bus)
+
+
+def _wanted(look: Look) -> tuple[int | None, str]:
+    """The larger of what Slurm and the instance type promise."""
+    told = machine.gres(look.seen)
+    row = machine.instance(look.seen)
+    if row is not None and row.gpus >= (told or 0):
+        return row.gpus, row.type
+    return told, f"Gres={look.seen.slurm.get('Gres', '')}"
+
+
+def _on_bus(look: Look) -> list[pci.Function] | None:
+    try:
+        return pci.gpus(machine.functions(look.seen))
+    except NotObserved:
+        return None
+
+
+def _answered(look: Look, wanted: int | None, why: str, on_bus: Sequence[pci.Function] | None) -> Iterator[Finding]:
+    """What nvidia-smi lists; inside a job only the GPUs that Slurm gave to it."""
+    given = look.seen.gpus
+    if given is not None and not given:
+        yield look.unknown("Slurm gave this look no GPU: nvidia-smi can't list them")
+        return
+    listed, proof = _listed(look)
+    if listed is None:
+        yield look.fail("P0", f"the GPU driver does not answer: {proof.line}", proof, wanted=str(wanted or ""))
+        return
+    least = len(given) if given is not None else wanted
+    if least is not None and listed < least:
+        shown = "given by Slurm" if given is not None else why
+        yield look.fail("P0", f"{listed} of {least} GPUs ({shown}) answer", proof, *_undriven(on_bus))
+    elif wanted is not None and given is None and listed > wanted:
+        yield look.warn("P2", f"{listed} GPUs, and Slurm counts on {wanted}", proof)
+    elif least is None:
+        yield look.unknown(f"{listed} GPUs answer; how many there should be was not told by Slurm or DMI", proof)
+    else:
+        yield look.passed(f"{listed} GPUs answer", proof)
+
+
+def _listed(look: Look) -> tuple[int | None, Proof]:
+    """None: the driver is there and answers no. Raises where it was not asked, or its program is missing."""
+    try:
+        found = machine.asked(look.seen)
+    except NotObserved as error:
+        if look.seen.command("nvidia-smi").rc == 0:
+            raise
+        return None, smi_proof(str(error))
+    if found.gpus:
+        return len(found.gpus), smi_proof(", ".join(f"{one.bus} {one.name}" for one in found.gpus)[:400])
+    return (None, smi_proof(found.why)) if found.gpus is None else (0, smi_proof("no <gpu> in its answer"))
+
+
+def _undriven(on_bus: Sequence[pci.Function] | None) -> list[Proof]:
+    return [Proof("/sys/bus/pci/devices", f"{one.slot}: no driver") for one in on_bus or () if one.driver is None]
+
+
+def _stuck(look: Look) -> Iterator[Finding]:
+    try:
+        rows = look.seen.reader("stuck")
+    except NotObserved:
+        return
+    held = [row for row in rows if isinstance(row, dict) and row.get("gpu")] if isinstance(rows, list) else []
+    if held:
+        proofs = [Proof(f"/proc/{row.get('pid')}/stat", f"{row.get('comm')} D {row.get('wchan')}") for row in held]
+        yield look.fail("P0", f"{len(held)} processes hang in the GPU driver and can't be ended", *proofs)
+
+
+# memory
+
+
+def _ecc(look: Look) -> Iterator[Finding]:
+    """Uncorrected errors since the driver was loaded. Those of the board's life are history: a reset clears nothing."""
+    found = of_gpus(look)
+    if found is None:
+        yield look.not_applicable(_NONE)
+        return
+    clean: list[Gpu] = []
+    for gpu in found:
+        wrong = list(_ecc_of(look, gpu))
+        yield from wrong
+        if not wrong and gpu.volatile is None:
+            yield look.unknown(f"{gpu.label}: the driver tells no ECC errors")
+        elif not wrong:
+            clean.append(gpu)
+    if clean:
+        old = sum(gpu.aggregate or 0 for gpu in clean)
+        more = f"; {old} in the boards' lives, which were dealt with" if old else ""
+        yield look.passed(f"{len(clean)} GPUs without uncorrected ECC errors since the driver was loaded{more}")
+
+
+def _ecc_of(look: Look, gpu: Gpu) -> Iterator[Finding]:
+    values = {"gpu": gpu.bus or str(gpu.index)}
+    if gpu.volatile:
+        proof = smi_proof(f"{gpu.bus} ecc_errors/volatile: {gpu.volatile} uncorrected")
+        yield look.fail("P0", f"{gpu.label}: {gpu.volatile} uncorrected ECC errors since the driver was loaded", proof, **values)
+    if gpu.sram_exceeded:
+        proof = smi_proof(f"{gpu.bus} sram_threshold_exceeded: Yes")
+        yield look.fail("P0", f"{gpu.label}: too many uncorrected errors in SRAM: the board is to be replaced", proof, **values)
+    if gpu.unrepairable:
+        yield look.fail("P0", f"{gpu.label}: memory that can't be repaired", smi_proof("unrepairable_memory: Yes"), **values)
+    if gpu.ecc == "Disabled":
+        yield look.warn("P2", f"{gpu.label}: ECC is off", smi_proof(f"{gpu.bus} current_ecc: Disabled"), **values)
+
+
+def _rows(look: Look) -> Iterator[Finding]:
+    found = of_gpus(look)
+    if found is None:
+        yield look.not_applicable(_NONE)
+        return
+    told = [gpu for gpu in found if gpu.remap_failure is not None or gpu.remap_pending is not None]
+    for gpu in found:
+        yield from _rows_of(look, gpu)
+    good = [gpu for gpu in told if not (gpu.remap_failure or gpu.remap_pending or gpu.retired_pending)]
+    if good:
+        rows = sum(gpu.remapped or 0 for gpu in good)
+        more = f"; {rows} rows were remapped before, which is done with" if rows else ""
+        yield look.passed(f"{len(good)} GPUs without a remapping that failed or waits{more}")
+    silent = [gpu.label for gpu in found if gpu not in told and gpu.retired_pending is None]
+    if silent:
+        yield look.unknown(f"the driver tells no remapped rows of {', '.join(silent)}")
+
+
+def _rows_of(look: Look, gpu: Gpu) -> Iterator[Finding]:
+    values = {"gpu": gpu.bus or str(gpu.index)}
+    if gpu.remap_failure:
+        proof = smi_proof(f"{gpu.bus} remapped_row_failure: Yes")
+        yield look.fail("P0", f"{gpu.label}: remapping a row failed: no spare rows are left", proof, **values)
+    elif gpu.remap_pending:
+        proof = smi_proof(f"{gpu.bus} remapped_row_pending: Yes")
+        yield look.fail("P1", f"{gpu.label}: a remapped row waits for a reset of the GPU", proof, **values)
+    elif gpu.retired_pending:
+        proof = smi_proof(f"{gpu.bus} pending_retirement: Yes")
+        yield look.fail("P1", f"{gpu.label}: a retired page waits for a reset of the GPU", proof, **values)
+
+
+# speed
+
+
+def _clocks(look: Look) -> Iterator[Finding]:
+    found = of_gpus(look)
+    if found is None:
+        yield look.not_applicable(_NONE)
+        return
+    if all(gpu.throttle is None for gpu in found):
+        raise NotObserved("the driver tells no reasons for lowered clocks")
+    wrong = [finding for gpu in found for finding in _slowed(look, gpu)]
+    yield from wrong
+    if not wrong:
+        yield look.passed(f"no GPU of {len(found)} is slowed by heat or hardware")
+
+
+def _slowed(look: Look, gpu: Gpu) -> Iterator[Finding]:
+    reasons, values = set(gpu.throttle or ()), {"gpu": gpu.bus or str(gpu.index)}
+    hard, soft = sorted(reasons & set(_HARDWARE)), sorted(reasons & set(_SOFT))
+    speed = f"{gpu.clock} of {gpu.clock_max} MHz, {gpu.temperature} C"
+    proof = smi_proof(f"{gpu.bus} clocks_event_reasons: {', '.join(sorted(reasons))}; {speed}")
+    if hard:
+        yield look.fail("P1", f"{gpu.label}: the hardware slows it ({', '.join(hard)}): {speed}", proof, **values)
+    elif soft:
+        yield look.warn("P1", f"{gpu.label}: the driver slows it for its heat: {speed}", proof, **values)
+    elif gpu.temperature is not None and gpu.temperature >= table()["temperature-c"]:
+        yield look.warn("P2", f"{gpu.label}: {gpu.temperature} C", proof, **values)
+
+
+def _power(look: Look) -> Iterator[Finding]:
+    found = of_gpus(look)
+    if found is None:
+        yield look.not_applicable(_NONE)
+        return
+    told = [gpu for gpu in found if gpu.power_limit is not None and gpu.power_default]
+    if not told:
+        raise NotObserved("the driver tells no power limits")
+    for gpu in told:
+        if (gpu.power_limit or 0.0) < (gpu.power_default or 0.0) * table()["power-share"]:
+            proof = smi_proof(f"{gpu.bus} current_power_limit {gpu.power_limit} W, default {gpu.power_default} W")
+            text = f"{gpu.label}: power limit {gpu.power_limit:g} W, by default {gpu.power_default:g} W"
+            yield look.warn("P1", text, proof, gpu=gpu.bus or str(gpu.index), watts=f"{gpu.power_default:g}")
+    lowered = {gpu.power_limit for gpu in told}
+    if all((gpu.power_limit or 0.0) >= (gpu.power_default or 0.0) * table()["power-share"] for gpu in told):
+        yield look.passed(f"power limits of {len(told)} GPUs are not lowered ({', '.join(f'{one:g}' for one in lowered if one)} W)")
+
+
+# processes
+
+
+def _processes(look: Look) -> Iterator[Finding]:
+    """A program that holds a GPU and belongs to no job takes its memory and time from the next one."""
+    if machine.has_gpus(look.seen) is False:
+        yield look.not_applicable(_NONE)
+        return
+    told = look.seen.reader("gpu-holders")
+    rows = [row for row in told.get("processes", ()) if isinstance(row, dict)] if isinstance(told, dict) else []
+    left = [row for row in rows if _is_left(look, row)]
+    if left:
+        proofs = [Proof(f"/proc/{row.get('pid')}", _named(row)) for row in left]
+        text = f"{len(left)} processes hold a GPU and belong to no running job: {', '.join(map(_named, left[:4]))}"
+        yield look.fail("P1", text, *proofs, pid=str(left[0].get("pid")))
+    elif told.get("unreadable") and look.seen.uid:
+        yield look.unknown(f"whether {told['unreadable']} processes of other users hold a GPU can't be seen: look as root")
+    else:
+        yield look.passed(f"{len(rows)} processes hold a GPU, each of a job or of the driver's own services")
+
+
+def _is_left(look: Look, row: Mapping[str, Any]) -> bool:
+    """On an idle node a job's processes have outlived it."""
+    if str(row.get("comm", "")).startswith((*_RESIDENT, *_RESIDENT_MORE)):
+        return False
+    return row.get("job") is None or look.seen.slurm.get("State", "").split("+")[0] == "IDLE"
+
+
+def _named(row: Mapping[str, Any]) -> str:
+    job = f", job {row['job']}" if row.get("job") else ""
+    return f"{row.get('comm')} (pid {row.get('pid')}, uid {row.get('uid')}{job})"
+
+
+def _every(*more: str) -> tuple[str, ...]:
+    return (*GPU_SOURCES, *more)
+
+
+CHECKS: Iterable[NodeCheck] = (
+    NodeCheck(
+        "node.gpu-count",
+        "All GPUs are there and answer",
+        _every("stuck"),
+        _count,
+        explains=("node.nvlink", "node.p2p-topology", "node.dcgm", "node.fabric-manager"),
+    ),
+    NodeCheck("node.ecc", "No uncorrected memory errors", _every(), _ecc, explains=("node.dcgm",)),
+    NodeCheck("node.remapped-rows", "No row remapping that failed or waits", _every(), _rows, explains=("node.dcgm",)),
+    NodeCheck("node.clocks", "GPUs are not slowed", _every(), _clocks, explains=("fleet.stragglers", "fleet.bandwidth")),
+    NodeCheck("node.power-cap", "Power limits are not lowered", _every(), _power),
+    NodeCheck("node.gpu-processes", "No program without a job holds a GPU", _every("gpu-holders"), _processes),
+)

@@ -1,0 +1,186 @@
+"""The kernel's own words in the window: Xids by the class of their code, OOM kills, panics, lockups, machine checks.
+
+A user chooses names that the kernel quotes, so lines are read by `parse.kernel`, which believes only records that begin
+with a driver's own form. What each is worth is in data/xid.toml and data/faults.toml, as in the recommendations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from nccl_slurm.doctor.check import Finding, NotObserved, Priority, Proof
+from nccl_slurm.doctor.checks.node import machine
+from nccl_slurm.doctor.checks.node.look import Look, NodeCheck
+from nccl_slurm.model import Fact
+from nccl_slurm.parse.kernel import kernel_facts
+from nccl_slurm.recommend.fault import of_fact
+from nccl_slurm.recommend.judgement import Judgement, judge
+from nccl_slurm.recommend.policy import default
+
+__all__ = ["CHECKS"]
+
+#: A job's first lines and the kernel's clock may differ by so much.
+_SLACK_S = 60.0
+_GPU = ("kernel.xid", "kernel.sxid", "kernel.sxid-nonfatal", "kernel.gpu-lost", "kernel.gpu-init", "kernel.inforom")
+_OOM = ("kernel.oom", "kernel.oom-cgroup")
+#: Beside what the decision table says: a kernel in such a state runs no job.
+_BROKEN = ("kernel.panic", "kernel.lockup")
+_SYSTEM = (*_BROKEN, "kernel.hung-task", "kernel.machine-check", "kernel.storage", "kernel.link-down", "kernel.nic-health")
+_HEAVY = ("reboot", "replace")
+_TIMES = 40
+
+
+def _xids(look: Look) -> Iterator[Finding]:
+    if machine.has_gpus(look.seen) is False:
+        yield look.not_applicable("this machine has no NVIDIA GPU")
+        return
+    yield from _recovery(look)
+    facts = _facts(look, _GPU)
+    told: dict[tuple[str, Priority], list[Judgement]] = {}
+    for one in judge((of_fact(fact) for fact in facts), default()):
+        priority = _weight(one)
+        if priority is not None:
+            told.setdefault((_what(one), priority), []).append(one)
+    for (what, priority), group in sorted(told.items(), key=lambda item: (item[0][1], item[1][0].fault.time or 0.0)):
+        yield _of_gpu(look, what, priority, group)
+    if not told:
+        quiet = len(facts)
+        more = f"; {quiet} lines that ask for nothing" if quiet else ""
+        yield look.passed(f"no Xid that asks for a step {machine.window(look.seen)[1]}{more}")
+    yield from _lost(look)
+
+
+def _weight(one: Judgement) -> Priority | None:
+    """By the step that the decision table asks for. None: it follows another line, or NVIDIA says to ignore it."""
+    if one.action in _HEAVY:
+        return "P0"
+    if one.action in ("none", "unknown"):
+        return None
+    return "P1" if one.hardware else "P2"
+
+
+def _what(one: Judgement) -> str:
+    fault = one.fault
+    if fault.code is None:
+        return fault.name.removeprefix("kernel.")
+    known = default().xids.get(fault.code)
+    return f"Xid {fault.code}" + (f" ({known.mnemonic})" if known and known.mnemonic else "")
+
+
+def _of_gpu(look: Look, what: str, priority: Priority, group: Sequence[Judgement]) -> Finding:
+    first = group[0]
+    where = sorted({one.fault.gpu or "?" for one in group})
+    proofs = [Proof("kernel log", one.fault.text) for one in group[:_TIMES]]
+    since = min((one.fault.time for one in group if one.fault.time is not None), default=None)
+    values = {"gpu": where[0], "xid": str(first.fault.code or ""), "action": first.action}
+    if priority == "P0":
+        return look.fail(priority, f"{what}: the table asks for {first.action}", *proofs, since=since, **values)
+    meant = "a program's fault unless it comes back on this GPU" if first.action == "fix-code" else first.action
+    return look.warn(priority, f"{what}: {meant}", *proofs, since=since, **values)
+
+
+def _recovery(look: Look) -> Iterator[Finding]:
+    """The driver's own verdict, where it tells one (from driver 565 on)."""
+    try:
+        found = machine.gpus(look.seen)
+    except NotObserved:
+        return
+    for gpu in found:
+        if gpu.recovery not in (None, "None"):
+            proof = machine.smi_proof(f"{gpu.bus} gpu_recovery_action: {gpu.recovery}")
+            yield look.fail("P0", f"{gpu.label}: the driver asks for: {gpu.recovery}", proof, gpu=gpu.bus or "")
+
+
+def _oom(look: Look) -> Iterator[Finding]:
+    """A matter of the job, and not of the node: it wanted more memory than it had."""
+    facts = _facts(look, _OOM)
+    kills = [fact for fact in facts if fact.kind == "kernel.oom"] or facts
+    if kills:
+        names = sorted({str(fact.data.get("name", "?"))[:40] for fact in kills})
+        proofs = [Proof("kernel log", fact.text) for fact in kills]
+        text = f"the kernel ended programs for want of memory: {', '.join(names[:4])}"
+        yield look.warn("P1", text, *proofs, since=kills[0].time, times=str(len(kills)))
+    else:
+        yield look.passed(f"no program was ended for want of memory {machine.window(look.seen)[1]}")
+    yield from _lost(look)
+
+
+def _system(look: Look) -> Iterator[Finding]:
+    facts = _facts(look, _SYSTEM)
+    judged = zip(facts, judge((of_fact(fact) for fact in facts), default()), strict=True)
+    groups: dict[tuple[str, str, Priority | None], list[Fact]] = {}
+    for fact, one in judged:
+        broken = fact.kind in _BROKEN or one.action in _HEAVY
+        weight: Priority | None = "P0" if broken else None if one.action in ("none", "unknown") else "P1"
+        groups.setdefault((fact.kind, one.action, weight), []).append(fact)
+    wrong = {key: group for key, group in groups.items() if key[2] is not None}
+    for (kind, action, weight), group in wrong.items():
+        proofs = [Proof("kernel log", fact.text) for fact in group]
+        text, since = f"{_WORDS[kind]} in the kernel log", group[0].time
+        if weight == "P0":
+            yield look.fail("P0", text, *proofs, since=since, action=action, times=str(len(group)))
+        else:
+            yield look.warn("P1", text, *proofs, since=since, action=action, times=str(len(group)))
+    if not wrong:
+        yield look.passed(f"no panic, lockup, hung task, machine check or lost link {machine.window(look.seen)[1]}")
+    yield from _lost(look)
+
+
+_WORDS = {
+    "kernel.panic": "a panic or a fault of the kernel itself",
+    "kernel.lockup": "CPUs that hang",
+    "kernel.hung-task": "tasks that wait for minutes (disk, network file system, or a GPU driver)",
+    "kernel.machine-check": "hardware errors",
+    "kernel.storage": "errors of storage",
+    "kernel.link-down": "network links that went down",
+    "kernel.nic-health": "a network card that reports itself sick",
+}
+
+
+def _log(look: Look) -> dict[str, Any]:
+    told = look.seen.reader("kernel")
+    if not isinstance(told, dict) or not isinstance(told.get("lines"), list):
+        raise NotObserved("kernel: the node's answer is none")
+    return told
+
+
+def _facts(look: Look, kinds: Sequence[str]) -> list[Fact]:
+    """Of these kinds and inside the window, in order of time."""
+    records = [
+        (float(line[0]), str(line[1]))
+        for line in _log(look)["lines"]
+        if isinstance(line, list) and len(line) == 2 and isinstance(line[0], (int, float))
+    ]
+    start = machine.window(look.seen)[0] - _SLACK_S
+    found = kernel_facts(((at, text) for at, text in records if at >= start), look.seen.node)
+    return [fact for fact in found if fact.kind in kinds]
+
+
+def _lost(look: Look) -> Iterator[Finding]:
+    """Lines that are gone may have been the ones that matter."""
+    told = _log(look)
+    start, first = machine.window(look.seen)[0], told.get("first")
+    if isinstance(first, (int, float)) and first > max(start, float(told.get("boot") or 0.0)) + 5 * _SLACK_S:
+        yield look.unknown("older lines of the kernel log are overwritten: what they said is not known")
+    elif told.get("cut"):
+        yield look.unknown("there are more kernel lines than are read: the oldest are left out")
+
+
+CHECKS: Iterable[NodeCheck] = (
+    NodeCheck(
+        "node.xid",
+        "No Xid that asks for a step",
+        ("kernel", *machine.GPU_SOURCES),
+        _xids,
+        explains=("node.gpu-count", "node.nvlink", "node.p2p-topology", "node.dcgm", "node.ecc"),
+    ),
+    NodeCheck("node.oom", "No program ended for want of memory", ("kernel",), _oom),
+    NodeCheck(
+        "node.kernel",
+        "The kernel is well",
+        ("kernel",),
+        _system,
+        explains=("node.gpu-count", "node.dcgm", "node.disk"),
+    ),
+)

@@ -1,0 +1,145 @@
+"""What several checks ask of a node: its instance type, its GPUs and cards, its ranks, the window that is looked at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nccl_slurm.doctor.check import NotObserved, Proof
+from nccl_slurm.doctor.observation import Observation
+from nccl_slurm.doctor.read import pci, ports, smi
+from nccl_slurm.doctor.read.libraries import Library, libraries
+from nccl_slurm.doctor.table import Instance, table
+
+__all__ = [
+    "GPU_SOURCES",
+    "PCI_SOURCES",
+    "RDMA_SOURCES",
+    "asked",
+    "devices",
+    "dmi",
+    "functions",
+    "gpus",
+    "gres",
+    "has_gpus",
+    "instance",
+    "is_aws",
+    "libraries_of",
+    "ranks",
+    "smi_proof",
+    "window",
+]
+
+PCI_SOURCES = ("pci-ids", "pci-drivers")
+#: Of every check that must know whether this machine has GPUs at all.
+GPU_SOURCES = ("nvidia-smi", "nvidia-gpus", *PCI_SOURCES, "dmi")
+RDMA_SOURCES = ("rdma-ports", "rdma-drivers", "rdma-devices")
+_GRES = re.compile(r"(?:^|,)gpu(?::[A-Za-z0-9_.-]{1,60})?:([0-9]{1,4})(?=[(,]|\Z)")
+_SMI = "nvidia-smi -q -x"
+
+
+def instance(seen: Observation) -> Instance | None:
+    """By DMI, which any user may read. None: no EC2 instance, or a type that the table does not have."""
+    return table().instance(dmi(seen).get("product_name")) if is_aws(seen) else None
+
+
+def is_aws(seen: Observation) -> bool:
+    return "amazon" in dmi(seen).get("sys_vendor", "").lower()
+
+
+def dmi(seen: Observation) -> dict[str, str]:
+    try:
+        return {path.rsplit("/", 1)[-1]: text.strip() for path, text in seen.present("dmi").items()}
+    except NotObserved:
+        return {}
+
+
+def gres(seen: Observation) -> int | None:
+    """GPUs that Slurm counts on: ``Gres=gpu:h100:8(S:0-1)``. None: Slurm was not asked, or tells none."""
+    found = _GRES.findall(seen.slurm.get("Gres", ""))
+    return sum(int(one) for one in found) if found else None
+
+
+def functions(seen: Observation, *keys: str) -> list[pci.Function]:
+    """PCI functions. Raises where the bus can't be read; ``keys``: further sources of the same files."""
+    sources: list[Mapping[str, str]] = [seen.files("pci-ids")]
+    for key in ("pci-drivers", *keys):
+        try:
+            sources.append(seen.present(key))
+        except NotObserved:
+            continue
+    return pci.functions(*sources)
+
+
+def has_gpus(seen: Observation) -> bool | None:
+    """None: neither the bus, nor the driver, nor Slurm or DMI tell."""
+    row = instance(seen)
+    if (row is not None and row.gpus) or gres(seen):
+        return True
+    try:
+        if seen.present("nvidia-gpus"):
+            return True
+        return bool(pci.gpus(functions(seen)))
+    except NotObserved:
+        return None
+
+
+def gpus(seen: Observation) -> Sequence[smi.Gpu]:
+    """As nvidia-smi tells them. Raises where it tells none: a node whose driver is dead is not one without faults."""
+    found = asked(seen)
+    if not found.gpus:
+        raise NotObserved(found.why or "nvidia-smi lists no GPU")
+    return found.gpus
+
+
+def asked(seen: Observation) -> smi.Smi:
+    output = seen.command("nvidia-smi")
+    found = smi.read(output.out)
+    if found.gpus is None and output.rc != 0:
+        lines = (output.err.strip() or output.out.strip()).splitlines()
+        raise NotObserved(f"nvidia-smi: {lines[0][:200] if lines else f'status {output.rc}'}")
+    return found
+
+
+def smi_proof(line: str) -> Proof:
+    return Proof(_SMI, line)
+
+
+def devices(seen: Observation, *keys: str) -> list[ports.Device]:
+    """RDMA devices; empty where the kernel has none. Raises where its folder can't be read."""
+    names = seen.present("rdma-devices")
+    if names.unread:
+        path, why = next(iter(names.unread.items()))
+        raise NotObserved(f"{path}: {why}")
+    if not any(text.strip() for text in names.values()):
+        return []
+    files: dict[str, str] = {f"/sys/class/infiniband/{name}/.": "" for text in names.values() for name in text.split()}
+    for key in ("rdma-ports", "rdma-drivers", *keys):
+        files.update(seen.present(key))
+    return ports.devices(files)
+
+
+def ranks(seen: Observation) -> list[Mapping[str, Any]]:
+    """Rows of `gather.ranks`. Empty: no rank is on this node. Raises where others' processes can't be read."""
+    told = seen.reader("ranks")
+    rows = told.get("ranks") if isinstance(told, dict) else None
+    if not isinstance(rows, list):
+        raise NotObserved("ranks: the node's answer is none")
+    found = [row for row in rows if isinstance(row, dict)]
+    unreadable = told.get("unreadable")
+    if not found and unreadable:
+        raise NotObserved(f"{unreadable} processes of the job belong to another user: look as that user, or as root")
+    return found
+
+
+def libraries_of(row: Mapping[str, Any]) -> list[Library]:
+    paths = row.get("libraries")
+    return libraries(str(path) for path in paths) if isinstance(paths, list) else []
+
+
+def window(seen: Observation) -> tuple[float, str]:
+    """What happened before is no matter of this look. Seconds since 1970 and its name."""
+    if seen.since is not None:
+        return seen.since, "in the time looked at"
+    return seen.boot_time, "since this boot"

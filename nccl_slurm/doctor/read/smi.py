@@ -1,0 +1,182 @@
+"""``nvidia-smi -q -x``: all that is judged of a GPU, in the names of any driver branch. None: not told.
+
+The XML and not ``--query-gpu``: one field that a driver does not know makes it refuse the whole CSV query.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+from nccl_slurm.capture import gpu as base
+
+__all__ = ["Gpu", "Process", "Smi", "read"]
+
+_NUMBER = re.compile(r"-?([0-9]{1,9})(?:\.[0-9]{1,6})?(?: ?[A-Za-z%]+)?\Z")
+_ABSENT = {"", "n/a", "[n/a]", "not supported", "[not supported]", "unknown", "[unknown error]", "err!"}
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    name: str
+    bus: str | None
+    mib: int | None = None
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """``volatile``, ``aggregate``: uncorrected ECC errors since the driver was loaded, and of the board's life.
+
+    ``remapped``: rows that are, by uncorrectable errors. ``throttle``: reasons that are active. ``fabric``: state and
+    status of its registration with the NVSwitch fabric. Clocks in MHz, power in W, ``width`` in lanes.
+    """
+
+    index: int
+    bus: str | None
+    uuid: str | None = None
+    name: str | None = None
+    vbios: str | None = None
+    ecc: str | None = None
+    volatile: int | None = None
+    aggregate: int | None = None
+    sram_exceeded: bool | None = None
+    remap_pending: bool | None = None
+    remap_failure: bool | None = None
+    remapped: int | None = None
+    retired_pending: bool | None = None
+    unrepairable: bool | None = None
+    recovery: str | None = None
+    throttle: tuple[str, ...] | None = None
+    fabric: tuple[str | None, str | None] = (None, None)
+    gen: int | None = None
+    gen_max: int | None = None
+    width: int | None = None
+    width_max: int | None = None
+    clock: int | None = None
+    clock_max: int | None = None
+    power_limit: float | None = None
+    power_default: float | None = None
+    temperature: int | None = None
+    mig: bool | None = None
+    persistence: bool | None = None
+
+    @property
+    def label(self) -> str:
+        return f"GPU {self.index}" + (f" ({self.bus})" if self.bus else "")
+
+
+@dataclass(frozen=True)
+class Smi:
+    """``gpus`` None with ``why``: no answer that can be read."""
+
+    gpus: Sequence[Gpu] | None
+    processes: Sequence[Process] = ()
+    driver: str | None = None
+    cuda: str | None = None
+    why: str = ""
+
+
+def read(text: str) -> Smi:
+    """The same text as `capture.gpu.parse`, whose reading of ECC, rows and throttle reasons is taken over."""
+    found = base.parse(text)
+    if found.gpus is None:
+        return Smi(None, why=found.gaps[0].why if found.gaps else "nvidia-smi: no answer")
+    log = _log(text)
+    nodes = log.findall("gpu") if log is not None else []
+    gpus = [_gpu(one, node) for one, node in zip(found.gpus, nodes, strict=False)]
+    processes = [
+        Process(one["pid"], str(one["name"] or "?"), one["bus_id"], one["used_mib"])
+        for one in found.processes or ()
+        if one["pid"]
+    ]
+    return Smi(gpus, processes, found.driver, None if log is None else _word(log, "cuda_version"))
+
+
+def _log(text: str) -> ElementTree.Element | None:
+    """Without its DOCTYPE, so that there are no entities."""
+    start, end = text.find("<nvidia_smi_log>"), text.rfind("</nvidia_smi_log>")
+    try:
+        return ElementTree.fromstring(text[start:end] + "</nvidia_smi_log>")  # noqa: S314 # see above
+    except ElementTree.ParseError:
+        return None
+
+
+def _gpu(one: dict[str, Any], node: ElementTree.Element) -> Gpu:
+    throttle, remapped, ecc = one["throttle_reasons"], one["remapped"], one["ecc"]
+    return Gpu(
+        index=one["index"],
+        bus=one["bus_id"],
+        uuid=one["uuid"],
+        name=one["name"],
+        vbios=_word(node, "vbios_version"),
+        ecc=_word(node, "ecc_mode/current_ecc"),
+        volatile=ecc["volatile_uncorrected"],
+        aggregate=ecc["aggregate_uncorrected"],
+        sram_exceeded=ecc["sram_threshold_exceeded"],
+        remap_pending=remapped["pending"],
+        remap_failure=remapped["failure"],
+        remapped=remapped["uncorrectable"],
+        retired_pending=_flag(node, "retired_pages/pending_retirement", "retired_pages/pending_blacklist"),
+        unrepairable=_flag(node, "ecc_errors/unrepairable_memory"),
+        recovery=one["recovery_action"],
+        throttle=None if throttle is None else tuple(throttle),
+        fabric=(_word(node, "fabric/state"), _word(node, "fabric/status")),
+        **_links(node),
+        **_rates(node),
+        temperature=_whole(node, "temperature/gpu_temp"),
+        mig=_enabled(_word(node, "mig_mode/current_mig")),
+        persistence=_enabled(_word(node, "persistence_mode")),
+    )
+
+
+def _links(node: ElementTree.Element) -> dict[str, int | None]:
+    info = "pci/pci_gpu_link_info"
+    return {
+        "gen": _whole(node, f"{info}/pcie_gen/current_link_gen"),
+        "gen_max": _whole(node, f"{info}/pcie_gen/max_link_gen"),
+        "width": _whole(node, f"{info}/link_widths/current_link_width"),
+        "width_max": _whole(node, f"{info}/link_widths/max_link_width"),
+    }
+
+
+def _rates(node: ElementTree.Element) -> dict[str, Any]:
+    """``power_readings`` and ``power_limit`` before driver 535."""
+    limits = ("gpu_power_readings/current_power_limit", "power_readings/power_limit")
+    defaults = ("gpu_power_readings/default_power_limit", "power_readings/default_power_limit")
+    return {
+        "clock": _whole(node, "clocks/sm_clock"),
+        "clock_max": _whole(node, "max_clocks/sm_clock"),
+        "power_limit": _watts(node, *limits),
+        "power_default": _watts(node, *defaults),
+    }
+
+
+def _word(node: ElementTree.Element, path: str) -> str | None:
+    value = (node.findtext(path) or "").strip()
+    return None if value.lower() in _ABSENT else value[:200]
+
+
+def _whole(node: ElementTree.Element, path: str) -> int | None:
+    match = _NUMBER.match((_word(node, path) or "").removesuffix("x"))
+    return int(match.group(1)) if match and not match.group(0).startswith("-") else None
+
+
+def _watts(node: ElementTree.Element, *paths: str) -> float | None:
+    for path in paths:
+        value = (_word(node, path) or "").removesuffix("W").strip()
+        if _NUMBER.match(value):
+            return float(value)
+    return None
+
+
+def _flag(node: ElementTree.Element, *paths: str) -> bool | None:
+    told = [base.flag(_word(node, path)) for path in paths]
+    return None if all(one is None for one in told) else any(told)
+
+
+def _enabled(word: str | None) -> bool | None:
+    return {"enabled": True, "disabled": False}.get((word or "").lower())
