@@ -22,12 +22,21 @@ from nccl_slurm.recommend.commands import commands as heavy
 from nccl_slurm.recommend.site import Site
 from nccl_slurm.report.visible import visible
 
-__all__ = ["ID", "LABELS", "PLACEHOLDER", "SUGGESTED", "Section", "filled", "pointer", "section", "sections", "suggested"]
+__all__ = [
+    "ID",
+    "LABELS",
+    "PLACEHOLDER",
+    "SUGGESTED",
+    "Section",
+    "filled",
+    "pointer",
+    "section",
+    "sections",
+    "suggested",
+]
 
 #: Ids of findings, and of pages that belong to none.
-ID = re.compile(
-    r"(?:scheduler|node|job|fleet|aws|scenario|operations|performance)\.[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII
-)
+ID = re.compile(r"(?:scheduler|node|job|fleet|aws|scenario|operations|performance)\.[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
 PLACEHOLDER = re.compile(r"\{([a-z][a-z_]*)\}")
 SUGGESTED = "Suggested command (run this yourself)"
 LABELS = ("Symptom", "Proof", "Cause", "Remedy", "Verify", "Blast radius", "Source")

@@ -23,7 +23,7 @@ __all__ = ["FAMILIES", "checks"]
 FAMILIES: Mapping[Area, Sequence[str]] = {
     "scheduler": (),
     "node": (),
-    "job": (),
+    "job": ("job.environment", "job.variables", "job.limits", "job.output", "job.transport"),
     "fleet": (),
 }
 

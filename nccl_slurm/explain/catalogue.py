@@ -1,4 +1,5 @@
-"""All words that can be explained, from the data that decides: classes, actions, Xids, reasons, readings, rows, guide."""
+"""All words that can be explained, from the data that decides: classes, actions, Xids, reasons, readings, rows; the
+guide's sections too."""
 
 from __future__ import annotations
 
