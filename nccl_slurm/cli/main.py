@@ -34,6 +34,7 @@ COMMANDS = {
     "review": "review",
     "collect": "collect",
     "probe": "probe",
+    "doctor": "doctor",
     "status": "status",
     "config": "config",
     "rules": "rules",

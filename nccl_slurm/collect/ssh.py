@@ -47,11 +47,21 @@ class Session:
 
     def ask(self, words: str) -> Iterator[bytes]:
         """The answer as it comes. Raises RemoteError where there is none, or it was cut: after what had come."""
+        return self._answer(f"{self._command} serve {words}", b"")
+
+    def feed(self, command: str, data: bytes) -> Iterator[bytes]:
+        """As `ask`, of a shell's command that reads ``data``. A key with a forced command refuses it."""
+        return self._answer(command, data)
+
+    def _answer(self, command: str, data: bytes) -> Iterator[bytes]:
         try:
             channel = self._transport.open_session(timeout=self._left())
             try:
                 channel.settimeout(self._left())
-                channel.exec_command(f"{self._command} serve {words}")
+                channel.exec_command(command)
+                if data:
+                    channel.sendall(data)
+                    channel.shutdown_write()
                 yield from self._chunks(channel)
                 self._check_end(channel)
             finally:

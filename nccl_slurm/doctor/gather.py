@@ -766,12 +766,16 @@ def _stamps(place: Place) -> dict[str, Any]:
     }
 
 
-def main(manifest: Mapping[str, Any]) -> None:
-    """Prints the observation, packed, in one line, and ends at once: what is left behind is not waited for."""
+def packed(manifest: Mapping[str, Any]) -> str:
+    """The observation in one line."""
     answer = json.dumps(gather(manifest))
     if len(answer) > manifest["limit_bytes"]:
         answer = json.dumps({"observation": 1, "why": f"{len(answer)} bytes are more than {manifest['limit_bytes']}"})
-    packed = base64.b64encode(zlib.compress(answer.encode("ascii"), 6)).decode("ascii")
-    sys.stdout.write(MARK + packed + "\n")
+    return MARK + base64.b64encode(zlib.compress(answer.encode("ascii"), 6)).decode("ascii") + "\n"
+
+
+def main(manifest: Mapping[str, Any]) -> None:
+    """Prints the observation, and ends at once: what is left behind is not waited for."""
+    sys.stdout.write(packed(manifest))
     sys.stdout.flush()
     os._exit(0)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from nccl_slurm.doctor.check import Area, Check
@@ -30,5 +31,12 @@ FAMILIES: Mapping[Area, Sequence[str]] = {
 
 def checks(*areas: Area) -> Iterator[Check[Any]]:
     for area in areas:
+        if area == "aws":
+            yield from _of_aws()
         for name in FAMILIES.get(area, ()):
             yield from importlib.import_module(f"nccl_slurm.doctor.checks.{name}").CHECKS
+
+
+def _of_aws() -> Iterator[Check[Any]]:
+    with suppress(ModuleNotFoundError):
+        yield from importlib.import_module("nccl_slurm.doctor.aws.checks").checks()

@@ -7,9 +7,8 @@ hangs costs the rest of its lane. Everything that asks the GPU driver is in ``gp
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Iterable, Mapping, Sequence, Union
 
 from nccl_slurm.doctor import gather
 
@@ -50,7 +49,7 @@ class Reader:
     kind: str = "reader"
 
 
-Source = Files | Command | Reader
+Source = Union[Files, Command, Reader]  # evaluated: Python 3.8
 
 
 def _gpu(*argv: str, seconds: float = 30.0, size: int = 1 << 20) -> Command:
@@ -209,6 +208,7 @@ _SLURM: Mapping[str, Source] = {
     "munge": Command(["munge", "-n"]),
     "daemons": Reader("daemons", {"names": ["slurmd", "slurmstepd", "slurmctld", "munged", "nv-hostengine"]}),
     "slurmd-version": Command(["slurmd", "-V"]),
+    "hooks": _file(take="stat", most=512),  # paths: what slurm.conf names
     "cgroup-conf": _file("/etc/slurm/cgroup.conf", "/opt/slurm/etc/cgroup.conf", "/run/slurm/conf/cgroup.conf"),
     "container": Command(["enroot", "version"]),
 }
@@ -227,7 +227,8 @@ def manifest(
     bin_folder: str = "",
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """What `gather.gather` takes. ``job``: raw id whose processes are the ranks. ``options``: more for readers, by key.
+    """What `gather.gather` takes. ``job``: raw id whose processes are the ranks. ``options``: more for readers, other
+    limits and paths for files, by key.
 
     KeyError for a key that is no source: a fault of a check.
     """
@@ -237,7 +238,8 @@ def manifest(
         raise KeyError(f"no such source: {', '.join(sorted(unknown))}")
     for key, more in (options or {}).items():
         if key in sources:
-            sources[key]["options"] = {**sources[key]["options"], **more}
+            part = sources[key].setdefault("options", {}) if sources[key]["kind"] == "reader" else sources[key]
+            part.update(more)
     return {
         "sysroot": sysroot.rstrip("/"),
         "bin": bin_folder,

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Mapping
 
-__all__ = ["Node", "SlurmConfig", "parse_config", "parse_nodes"]
+__all__ = ["Node", "SlurmConfig", "parse_config", "parse_nodes", "values"]
 
 _NONE = ("", "(null)", "none", "N/A")
 #: 22.05 prints 65534 where no limit is set.
@@ -51,30 +51,30 @@ class Node:
 
 def parse_config(text: str) -> SlurmConfig:
     """Text of ``scontrol show config``, of any release since 22.05. A key that is not there has its default."""
-    values = _values(text)
+    found = values(text)
 
     def words(key: str) -> tuple[str, ...]:
-        return tuple(word for one in values.get(key, ()) for word in one.split(",") if word)
+        return tuple(word for one in found.get(key, ()) for word in one.split(",") if word)
 
     def first(key: str, default: str) -> str:
-        return (values.get(key) or [default])[0]
+        return (found.get(key) or [default])[0]
 
     return SlurmConfig(
         release=_release(first("SLURM_VERSION", "")),
         path=first("SLURM_CONF", SlurmConfig.path),
         user=re.sub(r"\(\d+\)$", "", first("SlurmUser", SlurmConfig.user)),
-        prolog=tuple(values.get("Prolog", ())),
-        epilog=tuple(values.get("Epilog", ())),
-        task_prolog=tuple(values.get("TaskProlog", ())),
-        epilog_slurmctld=tuple(values.get("EpilogSlurmctld", ())),
+        prolog=tuple(found.get("Prolog", ())),
+        epilog=tuple(found.get("Epilog", ())),
+        task_prolog=tuple(found.get("TaskProlog", ())),
+        epilog_slurmctld=tuple(found.get("EpilogSlurmctld", ())),
         prolog_flags=words("PrologFlags"),
-        timeouts=tuple(_timeouts(values)),
+        timeouts=tuple(_timeouts(found)),
         proctrack=first("ProctrackType", ""),
         accounting=first("AccountingStorageType", ""),
         store_flags=words("AccountingStoreFlags"),
         tres=words("AccountingStorageTRES"),
         gres_types=words("GresTypes"),
-        controllers=tuple(one.partition("(")[0] for one in values.get("SlurmctldHost", ())),
+        controllers=tuple(one.partition("(")[0] for one in found.get("SlurmctldHost", ())),
         configless="enable_configless" in words("SlurmctldParameters"),
     )
 
@@ -90,7 +90,7 @@ def _node(of: Mapping[str, str]) -> Node:
     return Node(of["NodeName"], of.get("NodeAddr") or of["NodeName"], of.get("State", ""), partitions)
 
 
-def _values(text: str) -> dict[str, list[str]]:
+def values(text: str) -> dict[str, list[str]]:
     """Key → values. ``Epilog = x`` (22.05), and ``Epilog[0] = x``, ``Epilog[1] = y`` (24.11, 26.05), in their order."""
     found: dict[str, list[str]] = {}
     for line in text.splitlines():

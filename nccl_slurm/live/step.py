@@ -22,7 +22,7 @@ from nccl_slurm.errors import InputError, NotYours
 from nccl_slurm.live.reader import Collected, Collection, Question, Told
 from nccl_slurm.model import READER_STEP
 
-__all__ = ["StepReader"]
+__all__ = ["StepReader", "as_owner"]
 
 _LOOK_S = 0.1
 #: Beyond the reader's own limit, for srun's way to the nodes and back.
@@ -63,7 +63,7 @@ class StepReader:
                 env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", **({"SLURM_CONF": self.conf} if self.conf else {})},
                 cwd="/",
                 start_new_session=True,
-                **_as_owner(question.job.uid, question.job.id),
+                **as_owner(question.job.uid, question.job.id),
             )
         except OSError as error:
             program = os.path.join(self.bin_folder, "srun")
@@ -111,8 +111,8 @@ class _Lines:
             self._feed(self._rest.decode("ascii", "replace"))
 
 
-def _as_owner(uid: int | None, job_id: str) -> dict[str, Any]:
-    """Raises NotYours, InputError."""
+def as_owner(uid: int | None, job_id: str) -> dict[str, Any]:
+    """Arguments for Popen. Raises NotYours, InputError."""
     if uid is None:
         raise InputError(f"job {job_id}: Slurm told no user of it; try again, or give --no-step")
     if os.geteuid() != 0:

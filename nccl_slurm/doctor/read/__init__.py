@@ -1,1 +1,1 @@
-"""What commands and kernel files print → typed values. Pure; junk is None or empty, never an exception."""
+"""Readers of what nodes and commands say: text → values. Pure; what isn't understood is None, nothing raises."""

@@ -1,0 +1,218 @@
+"""``nccl-slurm doctor``: what is wrong with the cluster, its nodes or a job now."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from nccl_slurm import config
+from nccl_slurm.cli.jobs import seconds_of
+from nccl_slurm.cli.options import color_option, config_option, json_option, wants_color
+from nccl_slurm.cli.subject import job_id
+from nccl_slurm.doctor.check import AREAS, PRIORITIES, Area, Check, Priority
+from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError
+
+__all__ = ["command"]
+
+_COULD_NOT_LOOK = 3
+_MAX_BEFORE = 256 << 20
+
+
+def _words(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word for one in value for word in one.split(",") if word)
+
+
+def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """Seconds since 1970."""
+    from nccl_slurm.scheduler.text import time_of
+
+    if value is None:
+        return None
+    age, at = seconds_of(value), time_of(value.removesuffix("Z"))
+    if age is None and at is None:
+        raise click.BadParameter(f"{value!r}: write an age (30m, 12h, 7d) or a time in UTC (2026-11-30T18:00:00Z)")
+    return at if age is None else time.time() - age
+
+
+@click.command()
+@click.option("--job", metavar="JOBID", callback=job_id, help="The nodes of this job, beside it while it runs.")
+@click.option("--nodes", metavar="LIST", help="These nodes, as Slurm writes them.")
+@click.option("--all-idle", is_flag=True, help="All nodes that are idle now.")
+@click.option("--local", is_flag=True, help="This node alone, as any user; asks no Slurm and needs no configuration.")
+@click.option("--sample", type=click.IntRange(min=1), metavar="N", help="N of the chosen nodes, evenly spread.")
+@click.option("--ssh", is_flag=True, help="Reach nodes by SSH alone, start nothing in Slurm.")
+@click.option(
+    "--only", multiple=True, metavar="CHECK", callback=_words, help="These: ids, areas, or patterns (node.*)."
+)
+@click.option("--skip", multiple=True, metavar="CHECK", callback=_words, help="Not these.")
+@click.option("--since", metavar="AGE|TIME", callback=_since, help="Older events don't matter (default: job or boot).")
+@click.option("--severity", type=click.Choice(PRIORITIES), help="Show findings of this priority or worse.")
+@click.option("--no-aws", is_flag=True, help="Ask nothing of AWS.")
+@click.option("--cluster", default="", metavar="NAME", help="HyperPod cluster (default: as its files tell).")
+@click.option("--region", default="", metavar="REGION", help="AWS region (default: environment, HyperPod's files).")
+@click.option("--compare", type=click.Path(), metavar="FILE", help="JSON of an earlier run: show what changed since.")
+@click.option("--wide", is_flag=True, help="What passed, too.")
+@click.option("--list", "all_checks", is_flag=True, help="All checks.")
+@click.option("--explain", "explain", metavar="CHECK", help="One check: what it reads, proof, cause, remedy.")
+@click.option("--limit", type=click.FloatRange(min=1), default=45.0, show_default=True, help="Seconds for a node.")
+@click.option("--at-once", type=click.IntRange(1, 512), default=64, show_default=True, help="Nodes at the same time.")
+@click.option("--sysroot", default="", hidden=True)
+@click.option("--commands", default="", hidden=True)
+@json_option
+@color_option
+@config_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    all_checks: bool,
+    explain: str | None,
+    severity: Priority | None,
+    compare: str | None,
+    wide: bool,
+    as_json: bool,
+    no_color: bool,
+    config_path: str | None,
+    **options: Any,
+) -> None:
+    """Check Slurm, nodes, a job, and AWS: what is wrong, how it is proven, what to do. Changes nothing.
+
+    Nodes are read at the same time: by a step beside the job (as its owner), by a job of a minute on an idle node, else
+    by SSH (docs/doctor.md). With no choice of nodes, Slurm and AWS alone are asked.
+
+    \b
+    Exit status: 0 nothing at P0 or P1; 1 findings; 2 usage or configuration;
+    3 it could not be looked at.
+    """
+    if all_checks or explain:
+        click.echo(_about(explain, as_json))
+        return
+    _check_usage(options)
+    before = None if compare is None else _loaded(compare)
+    try:
+        result = _run(options, config_path, hidden=as_json)
+    except ConfigError:
+        raise
+    except NcclSlurmError as error:
+        _fail(ctx, error)
+    told = result.to_json()
+    if as_json:
+        click.echo(json.dumps({**told, "changes": _changes(before, told)} if before else told))
+    else:
+        from nccl_slurm.doctor.text import render
+
+        color = wants_color(no_color)
+        click.echo(render(result, color=color, severity=severity, wide=wide), color=color)
+        if before:
+            _show_changes(before, told)
+    ctx.exit(result.status)
+
+
+def _check_usage(options: dict[str, Any]) -> None:
+    chosen = [name for name in ("nodes", "all_idle", "local") if options[name]]
+    if len(chosen) + bool(options["job"]) > 1 and not (options["job"] and chosen == ["local"]):
+        raise click.UsageError("give one of --job, --nodes, --all-idle and --local")
+    if options["local"] and (options["ssh"] or options["sample"]):
+        raise click.UsageError("--local is this node alone: it goes with neither --ssh nor --sample")
+
+
+def _run(options: dict[str, Any], config_path: str | None, *, hidden: bool) -> Any:
+    from nccl_slurm.doctor.run import Wish, run
+
+    named = {"limit": "limit_s"}
+    wish = Wish(aws=not options.pop("no_aws"), **{named.get(key, key): value for key, value in options.items()})
+    with _progress(hidden=hidden) as told:
+        return run(wish, config.load(config_path), told)
+
+
+def _fail(ctx: click.Context, error: NcclSlurmError) -> Any:
+    """What is wrong with the words of the command line is usage; all else: nothing could be looked at."""
+    from nccl_slurm.report.visible import visible
+
+    text = str(error)
+    if isinstance(error, InputError) and (text.startswith("--") or "no check" in text):
+        raise click.UsageError(text)
+    click.echo(f"nccl-slurm: {visible(text)}", err=True)
+    ctx.exit(_COULD_NOT_LOOK)
+
+
+@contextmanager
+def _progress(*, hidden: bool) -> Iterator[Any]:
+    """On a terminal, on standard error alone."""
+    if hidden or not sys.stderr.isatty():
+        yield lambda done, of: None
+        return
+    bar = click.progressbar(length=1, label="nodes", file=sys.stderr)
+    with bar:
+
+        def told(done: int, of: int) -> None:
+            bar.length = max(of, 1)
+            bar.update(done - bar.pos)
+
+        yield told
+
+
+def _loaded(path: str) -> dict[str, Any]:
+    """Raises UsageError."""
+    from nccl_slurm import schema
+    from nccl_slurm.doctor.result import SCHEMA
+
+    try:
+        with open(path, "rb") as file:
+            return schema.loads(file.read(_MAX_BEFORE), SCHEMA.removeprefix("nccl-slurm/"))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise click.UsageError(f"--compare {path}: {why}; give the output of nccl-slurm doctor --json") from None
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
+    from nccl_slurm.doctor.compare import compared
+
+    return [one.to_json() for one in compared(before, after)]
+
+
+def _show_changes(before: dict[str, Any], after: dict[str, Any]) -> None:
+    from nccl_slurm.doctor.compare import compared
+    from nccl_slurm.doctor.text import changes
+
+    click.echo(changes(compared(before, after), before["time"]))
+
+
+def _about(check_id: str | None, as_json: bool) -> str:
+    """Raises UsageError."""
+    from nccl_slurm.doctor import registry
+    from nccl_slurm.doctor.text import explained, listed
+
+    every = [*registry.checks(*AREAS), _UNREACHABLE]
+    if check_id is None:
+        return json.dumps([_json(one) for one in every]) if as_json else listed(every)
+    found = next((one for one in every if one.id == check_id), None)
+    if found is None:
+        raise click.UsageError(f"{check_id!r} is no check; see nccl-slurm doctor --list")
+    return json.dumps(_json(found)) if as_json else explained(found)
+
+
+def _json(check: Check[Any]) -> dict[str, Any]:
+    told = {"id": check.id, "title": check.title, "area": check.area}
+    return {**told, "reads": list(check.sources), "explains": list(check.explains)}
+
+
+class _Unreachable:
+    """No module judges it: it is what is left where a node gave nothing."""
+
+    id = "fleet.unreachable"
+    title = "Nodes that gave no observation"
+    area: Area = "fleet"
+    sources: tuple[str, ...] = ()
+    explains: tuple[str, ...] = ()
+
+    def judge(self, observed: Any) -> Iterator[Any]:
+        return iter(())
+
+
+_UNREACHABLE: Check[Any] = _Unreachable()

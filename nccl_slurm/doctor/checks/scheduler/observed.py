@@ -1,0 +1,82 @@
+"""What the scheduler's checks are given: the words of Slurm's commands, and what its nodes have. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from nccl_slurm.doctor.check import NotObserved
+from nccl_slurm.doctor.observation import Fleet
+from nccl_slurm.doctor.read.scontrol import node_fields, partition_fields
+from nccl_slurm.install.slurmconf import SlurmConfig, parse_config, values
+from nccl_slurm.scheduler import text
+from nccl_slurm.scheduler.client import Controller, LiveJob, NodeState
+
+__all__ = ["SlurmObserved"]
+
+
+@dataclass(frozen=True)
+class SlurmObserved:
+    """``texts``: ping, config, nodes, partitions, slurmdbd, munge, own-daemon → what was printed, or why nothing was.
+
+    ``jobs_told``: all that slurmctld knows, and ``jobs_why`` where it could not be asked. ``fleet``: the nodes that
+    were looked at. ``here``: what is on this host, by path of a hook: ``octal-mode uid``, or empty: it is not there.
+    ``on_controller``: whether this host is one, None where that can't be told.
+    """
+
+    now: float
+    texts: Mapping[str, str | NotObserved]
+    jobs_told: Sequence[LiveJob] | None = None
+    jobs_why: str = "jobs were not asked for"
+    fleet: Fleet = field(default_factory=lambda: Fleet({}))
+    here: Mapping[str, str] = field(default_factory=dict)
+    on_controller: bool | None = None
+
+    def said(self, key: str) -> str:
+        told = self.texts.get(key)
+        if told is None:
+            raise NotObserved(f"{key}: was not asked")
+        if isinstance(told, NotObserved):
+            raise told
+        return told
+
+    @cached_property
+    def settings(self) -> Mapping[str, Sequence[str]]:
+        """Key of ``scontrol show config`` → its values; a key without a value is absent."""
+        found = values(self.said("config"))
+        if not found:
+            raise NotObserved("scontrol show config: no setting in its answer")
+        return found
+
+    @cached_property
+    def config(self) -> SlurmConfig:
+        return parse_config(self.said("config"))
+
+    def setting(self, key: str) -> str:
+        """Empty where it has no value. Slurm prints all keys that it knows, so that is an answer."""
+        return (list(self.settings.get(key, ())) or [""])[0]
+
+    def controllers(self) -> Sequence[Controller]:
+        found = text.read_controllers(self.said("ping"))
+        if not found:
+            raise NotObserved("scontrol ping: names no controller")
+        return found
+
+    @cached_property
+    def nodes(self) -> Sequence[NodeState]:
+        return text.read_nodes(self.said("nodes"))
+
+    @cached_property
+    def fields(self) -> Mapping[str, Mapping[str, str]]:
+        """Node → its fields."""
+        return node_fields(self.said("nodes"))
+
+    @cached_property
+    def partitions(self) -> Mapping[str, Mapping[str, str]]:
+        return partition_fields(self.said("partitions"))
+
+    def jobs(self) -> Sequence[LiveJob]:
+        if self.jobs_told is None:
+            raise NotObserved(self.jobs_why)
+        return self.jobs_told

@@ -1,0 +1,89 @@
+"""Which nodes are looked at, and by which ways each may be reached. Pure: Slurm's answers go in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nccl_slurm.errors import InputError, UnknownJob
+from nccl_slurm.hosts import expand
+from nccl_slurm.scheduler.client import Accounted, LiveJob, NodeState
+
+__all__ = ["Choice", "all_idle", "is_idle", "listed", "of_job", "sampled"]
+
+#: Flags of a node that is idle all the same.
+_HARMLESS = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
+
+
+@dataclass(frozen=True)
+class Choice:
+    """``of``: how many these were taken from, None where all are here. ``job`` runs on them; ``ended``: it ran."""
+
+    nodes: Sequence[str]
+    of: int | None = None
+    job: LiveJob | None = None
+    ended: Accounted | None = None
+
+    @property
+    def raw_id(self) -> int | None:
+        one = self.job or self.ended
+        return None if one is None else one.raw_id
+
+    @property
+    def start(self) -> float | None:
+        one = self.job or self.ended
+        return None if one is None else one.start
+
+
+def is_idle(node: NodeState) -> bool:
+    """A job started there disturbs nobody and boots nothing: powered down, planned, or reserved nodes are not idle."""
+    return node.state == "IDLE" and node.flags <= _HARMLESS
+
+
+def of_job(job_id: str, live: Sequence[LiveJob], accounted: Sequence[Accounted]) -> Choice:
+    """Nodes of a running job, else those that it had. Raises UnknownJob, InputError."""
+    found = [job for job in live if job.id == job_id or str(job.raw_id) == job_id]
+    if found and found[-1].state == "RUNNING" and found[-1].nodes:
+        return Choice(sorted(found[-1].nodes), job=found[-1])
+    ended = [job for job in accounted if job_id in (job.id, str(job.raw_id)) and job.nodes]
+    if ended:
+        return Choice(sorted(ended[-1].nodes), ended=ended[-1])
+    if found and found[-1].nodes:
+        return Choice(sorted(found[-1].nodes), job=None, ended=_as_ended(found[-1]))
+    if found:
+        raise InputError(f"job {job_id} is {found[-1].state} and has no nodes yet; give --nodes or --all-idle")
+    raise UnknownJob(f"job {job_id}: neither slurmctld nor accounting knows nodes of it; give --nodes LIST")
+
+
+def _as_ended(job: LiveJob) -> Accounted:
+    """Without accounting slurmctld knows a job for a while after its end."""
+    return Accounted(job.raw_id, job.id, "", job.state, start=job.start, end=job.end, nodes=job.nodes, uid=job.uid)
+
+
+def listed(hostlist: str, known: Mapping[str, NodeState]) -> Choice:
+    """Raises InputError where the list is none, or names a node that Slurm does not have."""
+    try:
+        names = expand(hostlist)
+    except ValueError as error:
+        raise InputError(f"--nodes: {error}; give it as Slurm writes it: n[1-3,7]") from None
+    strange = [name for name in names if name not in known]
+    if strange or not names:
+        raise InputError(f"--nodes: Slurm has no node {', '.join(strange[:5])}" if strange else "--nodes: no node")
+    return Choice(names)
+
+
+def all_idle(known: Mapping[str, NodeState]) -> Choice:
+    """Raises InputError where no node is idle."""
+    names = [node.name for node in known.values() if is_idle(node)]
+    if not names:
+        raise InputError("no node is idle now; give --nodes LIST or --job ID")
+    return Choice(names)
+
+
+def sampled(choice: Choice, most: int | None) -> Choice:
+    """Evenly spread over the list: neighbours often share a switch, a rack and a fault."""
+    count = len(choice.nodes)
+    if most is None or most >= count:
+        return choice
+    picked = [choice.nodes[at * count // most] for at in range(most)]
+    return Choice(picked, count, choice.job, choice.ended)

@@ -1,0 +1,101 @@
+"""What one run of the doctor found, as an object and as JSON (``nccl-slurm/doctor/1``, data/schemas/doctor-1.json)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nccl_slurm.clock import rfc3339
+from nccl_slurm.doctor import pointer
+from nccl_slurm.doctor.check import STATUSES, Finding
+from nccl_slurm.doctor.fold import worst
+from nccl_slurm.recommend.site import Site
+from nccl_slurm.report.visible import visible
+
+__all__ = ["SCHEMA", "Looked", "Result"]
+
+SCHEMA = "nccl-slurm/doctor/1"
+_TEXT = 600
+_CLEAN, _FOUND, _UNSEEN = 0, 1, 3
+
+
+@dataclass(frozen=True)
+class Looked:
+    """``chosen``: to be looked at; ``of``: those it was sampled from, None: no sample. ``ways``: way → nodes that gave
+    an answer. ``silent``: node → why it gave none."""
+
+    chosen: Sequence[str] = ()
+    of: int | None = None
+    ways: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    silent: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Result:
+    """``findings``: folded. ``checks``: id → title of all that were made. ``left_out``: what is not covered, and why.
+    ``compute``: nodes that certainly run no controller, database or login: no other one is ever to be rebooted."""
+
+    at: float
+    seconds: float
+    findings: Sequence[Finding]
+    checks: Mapping[str, str]
+    cluster: str | None = None
+    job: str | None = None
+    looked: Looked = Looked()
+    left_out: Sequence[str] = ()
+    site: Site = field(default_factory=Site)
+    compute: frozenset[str] = frozenset()
+
+    @property
+    def status(self) -> int:
+        """0 nothing at P0 or P1, 1 findings, 3 nothing could be looked at."""
+        if (worst(self.findings) or "P2") < "P2":
+            return _FOUND
+        seen = any(one.status in ("PASS", "WARN", "FAIL") for one in self.findings)
+        nothing = not seen or (bool(self.looked.chosen) and not any(self.looked.ways.values()))
+        return _UNSEEN if nothing else _CLEAN
+
+    def commands(self, finding: Finding) -> Sequence[str]:
+        return pointer.commands(finding, self.site, self.compute)
+
+    def to_json(self) -> dict[str, Any]:
+        looked = self.looked
+        counts = Counter(one.status for one in self.findings)
+        return {
+            "schema": SCHEMA,
+            "time": rfc3339(self.at),
+            "seconds": round(self.seconds, 3),
+            "exit": self.status,
+            "cluster": self.cluster,
+            "job": self.job,
+            "nodes": {
+                "chosen": list(looked.chosen),
+                "of": looked.of,
+                "ways": {way: sorted(nodes) for way, nodes in looked.ways.items()},
+                "silent": [{"node": node, "why": visible(why, _TEXT)} for node, why in sorted(looked.silent.items())],
+            },
+            "checks": sorted(self.checks),
+            "left_out": list(self.left_out),
+            "counts": {status: counts.get(status, 0) for status in STATUSES},
+            "findings": [self._json(one) for one in self.findings],
+        }
+
+    def _json(self, finding: Finding) -> dict[str, Any]:
+        return {
+            "check": finding.check,
+            "title": self.checks.get(finding.check, finding.check),
+            "status": finding.status,
+            "priority": finding.priority,
+            "text": visible(finding.text, _TEXT),
+            "nodes": [visible(node, 255) for node in finding.nodes],
+            "since": rfc3339(finding.since),
+            "proofs": [
+                {"source": visible(one.source, _TEXT), "line": visible(one.line, _TEXT)} for one in finding.proofs
+            ],
+            "explained_by": finding.explained_by,
+            "values": {key: visible(value, _TEXT) for key, value in sorted(finding.values.items())},
+            "commands": list(self.commands(finding)),
+            "guide": pointer.pointer(finding.check),
+        }

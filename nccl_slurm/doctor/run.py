@@ -1,0 +1,441 @@
+"""One run of the doctor: choose nodes and checks, read all nodes at the same time, judge, fold.
+
+The edge of the package: everything it calls is pure but `slurm` (asks Slurm), `reach` (asks nodes), the reader of a
+job's output, and AWS.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nccl_slurm.config import Config
+from nccl_slurm.doctor import choose, registry, sources
+from nccl_slurm.doctor.check import Area, Check, Finding, NotObserved, judged
+from nccl_slurm.doctor.choose import Choice
+from nccl_slurm.doctor.fold import folded
+from nccl_slurm.doctor.observation import Fleet, JobObserved, Observation, unpacked
+from nccl_slurm.doctor.reach import Answer, Here, IdleJob, JobStep, Ssh, Way, ask_all
+from nccl_slurm.doctor.read.scontrol import node_fields, partition_fields
+from nccl_slurm.doctor.result import Looked, Result
+from nccl_slurm.doctor.slurm import AskedSlurm
+from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError, SlurmError
+from nccl_slurm.recommend.site import Site, short
+from nccl_slurm.scheduler import text
+from nccl_slurm.scheduler.client import NodeState
+
+__all__ = ["UNREACHABLE", "Wish", "run", "wanted"]
+
+UNREACHABLE = "fleet.unreachable"
+Told = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Of the command line. ``since``: seconds since 1970. ``sysroot``, ``commands``: stand in for the machine and for
+    its commands, with the node's name in the place of ``%n``; for tests."""
+
+    job: str | None = None
+    nodes: str | None = None
+    all_idle: bool = False
+    local: bool = False
+    ssh: bool = False
+    only: Sequence[str] = ()
+    skip: Sequence[str] = ()
+    since: float | None = None
+    sample: int | None = None
+    aws: bool = True
+    cluster: str = ""
+    region: str = ""
+    limit_s: float = 45.0
+    at_once: int = 64
+    sysroot: str = ""
+    commands: str = ""
+
+    @property
+    def chooses(self) -> bool:
+        return bool(self.job or self.nodes or self.all_idle or self.local)
+
+
+def wanted(wish: Wish, checks: Sequence[Check[Any]]) -> list[Check[Any]]:
+    """``only`` and ``skip``: ids, areas (``node``), patterns (``node.efa*``). Raises InputError where one fits none."""
+    for word in (*wish.only, *wish.skip):
+        if not any(_fits(check, word) for check in checks):
+            raise InputError(f"{word!r} is no check and fits none; see nccl-slurm doctor --list")
+    chosen = [check for check in checks if not wish.only or any(_fits(check, word) for word in wish.only)]
+    return [check for check in chosen if not any(_fits(check, word) for word in wish.skip)]
+
+
+def _fits(check: Check[Any], word: str) -> bool:
+    return word == check.area or fnmatch.fnmatchcase(check.id, word)
+
+
+def areas(wish: Wish) -> tuple[Area, ...]:
+    """What can be judged of what is looked at."""
+    if wish.local:
+        return ("node", "job") if wish.job else ("node",)
+    if not wish.chooses:
+        return ("scheduler", "aws") if wish.aws else ("scheduler",)
+    job: tuple[Area, ...] = ("job",) if wish.job else ()
+    aws: tuple[Area, ...] = ("aws",) if wish.aws else ()
+    return ("scheduler", "node", *job, "fleet", *aws)
+
+
+def run(wish: Wish, config: Config, told: Told = lambda done, of: None) -> Result:
+    """Raises InputError, ConfigError, SlurmError, NotYours, UnknownJob: where nothing can be looked at."""
+    start, clock = time.time(), time.monotonic()
+    checks = wanted(wish, list(registry.checks(*areas(wish))))
+    doctor = _Here(wish, config, checks) if wish.local else _Doctor(wish, config, checks, AskedSlurm.by(config))
+    found = doctor.findings(told)
+    names = [check.id for check in checks]
+    explains = {check.id: tuple(check.explains) for check in checks}
+    return Result(
+        at=start,
+        seconds=time.monotonic() - clock,
+        findings=folded(found, explains, names),
+        checks={check.id: check.title for check in checks},
+        cluster=doctor.cluster,
+        job=wish.job,
+        looked=doctor.looked,
+        left_out=doctor.left_out,
+        site=doctor.site,
+        compute=doctor.compute,
+    )
+
+
+@dataclass
+class _Run:
+    """What both ways have in common. ``looked``, ``left_out`` ... are filled by `findings`."""
+
+    wish: Wish
+    config: Config
+    checks: Sequence[Check[Any]]
+    looked: Looked = field(default_factory=Looked)
+    left_out: list[str] = field(default_factory=list)
+    cluster: str | None = None
+    site: Site = field(default_factory=Site)
+    compute: frozenset[str] = frozenset()
+
+    def of(self, *wanted: Area) -> list[Check[Any]]:
+        return [check for check in self.checks if check.area in wanted]
+
+    def keys(self, *wanted: Area) -> set[str]:
+        return {key for check in self.of(*wanted) for key in check.sources}
+
+    def manifest(self, node: str, job: int | None, options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        return sources.manifest(
+            self.keys("node", "job", "fleet", "scheduler"),
+            job=None if job is None else str(job),
+            limit_s=self.wish.limit_s,
+            sysroot=self.wish.sysroot.replace("%n", node),
+            bin_folder=self.wish.commands.replace("%n", node),
+            options=options,
+        )
+
+
+@dataclass
+class _Here(_Run):
+    """This node alone: neither Slurm nor a configuration is asked for."""
+
+    def findings(self, told: Told) -> list[Finding]:
+        node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+        job = _raw(self.wish.job)
+        program = sources.program(self.manifest(node, job, {"ras": {"status": True}}))
+        told(0, 1)
+        (answer,) = ask_all([node], lambda _: [Here(sys.executable)], lambda _: program, limit_s=self.wish.limit_s)
+        told(1, 1)
+        try:
+            seen = replace(unpacked(answer.data, node, "local"), since=self.wish.since) if not answer.why else None
+        except NotObserved as error:
+            answer, seen = replace(answer, why=str(error)), None
+        if seen is None:
+            self.looked = Looked([node], silent={node: answer.why})
+            return _silent(self.of("node"), [answer])
+        self.looked = Looked([node], ways={"local": [node]})
+        found = [one for check in self.of("node") for one in of_node(check, seen)]
+        view = JobObserved(str(self.wish.job), job or 0, Fleet({node: seen}), output_why="not read with --local")
+        return found + [one for check in self.of("job") for one in safely(check, view)]
+
+
+def _raw(job: str | None) -> int | None:
+    """Of a part of an array the raw id is another one, which only Slurm knows."""
+    if job is None:
+        return None
+    if not job.isdigit():
+        raise InputError(f"--local takes the raw job id ($SLURM_JOB_ID), not {job}")
+    return int(job)
+
+
+@dataclass
+class _Doctor(_Run):
+    """From a host with Slurm's commands."""
+
+    slurm: AskedSlurm = None  # type: ignore[assignment] # always given; a field after defaults needs one
+
+    def findings(self, told: Told) -> list[Finding]:
+        choice = self._choice()
+        aws = self._aws(choice)
+        fleet, found = self._look(choice, told) if choice.nodes else (Fleet({}), [])
+        if choice.raw_id is not None:
+            view = self._job_view(choice, fleet)
+            found += [one for check in self.of("job") for one in safely(check, view)]
+        if choice.nodes:
+            found += [one for check in self.of("fleet") for one in safely(check, fleet)]
+        if self.of("scheduler"):
+            found += self._of_slurm(fleet)
+        self._tell_site(choice)
+        return found + aws.result()
+
+    # which nodes
+
+    def _choice(self) -> Choice:
+        wish = self.wish
+        if wish.job:
+            choice = self._of_job(wish.job)
+        elif wish.nodes:
+            choice = choose.listed(wish.nodes, self.nodes())
+        else:
+            choice = choose.all_idle(self.nodes()) if wish.all_idle else Choice(())
+        return choose.sampled(choice, wish.sample)
+
+    def _of_job(self, job: str) -> Choice:
+        live = self.slurm.jobs()
+        if any(one.id == job and one.state == "RUNNING" for one in live):
+            return choose.of_job(job, live, ())
+        try:
+            accounted = self.slurm.accounted(int(job)) if job.isdigit() else ()
+        except SlurmError as error:
+            accounted = ()
+            self.left_out.append(f"accounting: {error}")
+        return choose.of_job(job, live, accounted)
+
+    def nodes(self) -> Mapping[str, NodeState]:
+        """Raises SlurmUnreachable."""
+        return {node.name: node for node in text.read_nodes(self.slurm.said_or_raise("nodes"))}
+
+    # what they say
+
+    def _look(self, choice: Choice, told: Told) -> tuple[Fleet, list[Finding]]:
+        """Each node is judged as it comes, and only what other checks need of it is kept."""
+        kept = self.keys("job", "fleet", "scheduler")
+        ways, fields = self._ways(choice), node_fields(self.slurm.said_or_raise("nodes"))
+        since = self.wish.since if self.wish.since is not None else choice.start
+        seen: dict[str, Observation] = {}
+        silent: list[Answer] = []
+        found: list[Finding] = []
+        by_way: dict[str, list[str]] = {}
+        told(0, len(choice.nodes))
+        for answer in self._answers(choice, ways):
+            try:
+                one = _observation(answer, since, fields.get(answer.node, {}))
+                found += [finding for check in self.of("node") for finding in of_node(check, one)]
+                seen[answer.node] = one.only(kept)
+                by_way.setdefault(answer.way, []).append(answer.node)
+            except NotObserved as error:
+                silent.append(replace(answer, why=str(error)))
+            told(len(seen) + len(silent), len(choice.nodes))
+        whys = {one.node: one.why for one in silent}
+        self.looked = Looked(list(choice.nodes), choice.of, by_way, whys)
+        return Fleet(seen, whys), [*found, *_silent(self.of("node"), silent)]
+
+    def _answers(self, choice: Choice, ways: Callable[[str], Sequence[Way]]) -> Iterator[Answer]:
+        plain = {"hooks": {"globs": self._hooks()}}
+        asks_all = {**plain, "ras": {"status": True}}
+
+        def program(node: str) -> bytes:
+            options = asks_all if choice.raw_id is not None and node == choice.nodes[0] else plain
+            return sources.program(self.manifest(node, choice.raw_id, options))
+
+        return ask_all(choice.nodes, ways, program, limit_s=self.wish.limit_s, at_once=self.wish.at_once)
+
+    def _hooks(self) -> list[str]:
+        """What slurmd runs, as slurm.conf names it: paths and patterns."""
+        from nccl_slurm.install.slurmconf import parse_config
+
+        config = parse_config(said) if isinstance(said := self.slurm.said("config"), str) else None
+        named = (*config.prolog, *config.epilog, *config.task_prolog) if config else ()
+        return [path for path in named if path.startswith("/")]
+
+    def _ways(self, choice: Choice) -> Callable[[str], Sequence[Way]]:
+        """Beside the job; else a job on an idle node; else, and where these fail, SSH."""
+        known, ssh = self.nodes(), self._ssh(choice.raw_id)
+        step = None if choice.job is None or self.wish.ssh else self._step(choice)
+        idle = None if self.wish.ssh else self._idle_job()
+
+        def ways(node: str) -> Sequence[Way]:
+            state = known.get(node)
+            if step is not None:
+                return [step, *ssh]
+            if idle is not None and state is not None and choose.is_idle(state):
+                return [idle, *ssh]
+            return ssh
+
+        return ways
+
+    def _step(self, choice: Choice) -> JobStep:
+        from nccl_slurm.live.step import as_owner
+
+        assert choice.job is not None
+        user = as_owner(choice.job.uid, choice.job.id)
+        return JobStep(str(self.slurm.bin_folder), self.slurm.conf, choice.job.raw_id, user)
+
+    def _idle_job(self) -> IdleJob:
+        rows = partition_fields(said) if isinstance(said := self.slurm.said("partitions"), str) else {}
+        root = os.geteuid() == 0
+        up = [name for name, row in rows.items() if row.get("State") == "UP"]
+        open_to = [name for name in up if not (root and rows[name].get("DisableRootJobs") == "YES")]
+        return IdleJob(
+            str(self.slurm.bin_folder), self.slurm.conf, node_fields(self.slurm.said_or_raise("nodes")), open_to
+        )
+
+    def _ssh(self, job: int | None) -> list[Way]:
+        """None where no account is configured; where it can't be used, that is said."""
+        from nccl_slurm.collect.fetch import visitor_of
+
+        try:
+            if not self.config.ssh.user:
+                raise ConfigError("ssh.user is empty in nccl-slurm.toml: nodes that are not idle are not visited")
+            visitor = visitor_of(self.config)
+            visitor.check()
+        except ConfigError as error:
+            if self.wish.ssh:
+                raise
+            self.left_out.append(f"SSH: {error}")
+            return []
+        return [Ssh(visitor, {name: node.address or name for name, node in self.nodes().items()}, job)]
+
+    # what follows
+
+    def _job_view(self, choice: Choice, fleet: Fleet) -> JobObserved:
+        assert self.wish.job is not None and choice.raw_id is not None
+        view = JobObserved(self.wish.job, choice.raw_id, fleet, choice.job)
+        if choice.job is None:
+            return replace(view, output_why="the job has ended: `nccl-slurm report` tells of its output")
+        return self._with_output(view) if self.of("job") else view
+
+    def _with_output(self, view: JobObserved) -> JobObserved:
+        """As `nccl-slurm watch` reads it, with the owner's rights."""
+        from nccl_slurm.cli.rules import pattern_texts
+        from nccl_slurm.daemon.output import Wanted
+        from nccl_slurm.daemon.watch import script_paths
+        from nccl_slurm.live.watch import output_reader
+
+        job = view.live
+        assert job is not None
+        try:
+            paths = [job.stdout, job.stderr, *script_paths(self.slurm.client, job)]
+            with output_reader(pattern_texts(self.config)) as reader:
+                named = list(dict.fromkeys(path for path in paths if path))
+                parsed, files = reader.read_now(Wanted(named, job.start or 0.0), job.uid or 0)
+        except (NcclSlurmError, OSError) as error:
+            return replace(view, output_why=str(error))
+        if not files:
+            why = next((gap.why for gap in parsed.gaps), "no file of it could be read")
+            return replace(view, output_why=f"job output: {why}")
+        return replace(view, output=parsed)
+
+    def _of_slurm(self, fleet: Fleet) -> list[Finding]:
+        observed = self.slurm.observed(time.time(), fleet)
+        return [one for check in self.of("scheduler") for one in safely(check, observed)]
+
+    def _aws(self, choice: Choice) -> Future[list[Finding]]:
+        """Beside the nodes: its calls wait for another network."""
+        done: Future[list[Finding]] = Future()
+        if not self.of("aws"):
+            done.set_result([])
+            return done
+        from nccl_slurm.doctor.aws.checks import observe
+
+        now = time.time()
+        since = self.wish.since if self.wish.since is not None else choice.start or now - 86400.0
+        states = self._states(choice)
+        where = {"cluster": self.wish.cluster, "region": self.wish.region}
+        seen = observe(self.config, since=since, until=now, nodes=states, slurm=True, **where)
+        pool = ThreadPoolExecutor(1)
+        return pool.submit(lambda: [one for check in self.of("aws") for one in safely(check, seen)])
+
+    def _states(self, choice: Choice) -> Sequence[NodeState]:
+        try:
+            known = self.nodes()
+        except SlurmError:
+            return ()
+        return [known[node] for node in choice.nodes if node in known] or list(known.values())
+
+    def _tell_site(self, choice: Choice) -> None:
+        """For commands: which nodes certainly run no controller, database or login."""
+        config = self.slurm.said("config")
+        if not isinstance(config, str):
+            return
+        settings = text.read_config(config)
+        self.cluster = settings.cluster
+        controllers = tuple(one.host for one in self._controllers())
+        site = self.config.site
+        self.site = Site(
+            site.kind, site.aws_cluster, site.region, controllers, site.login_nodes, settings.database_hosts
+        )
+        if controllers:
+            taken = {short(host) for host in (*controllers, *settings.database_hosts, *site.login_nodes)}
+            taken |= {short(host) for host in site.database_hosts}
+            states = {node.name: node for node in self._states(choice)}
+            self.compute = frozenset(
+                name
+                for name, node in states.items()
+                if taken.isdisjoint(short(one) for one in (name, node.hostname, node.address) if one)
+            )
+
+    def _controllers(self) -> Sequence[Any]:
+        said = self.slurm.said("ping")
+        return text.read_controllers(said) if isinstance(said, str) else ()
+
+
+def _observation(answer: Answer, since: float | None, fields: Mapping[str, str]) -> Observation:
+    """Raises NotObserved."""
+    if answer.why:
+        raise NotObserved(answer.why)
+    seen = unpacked(answer.data, answer.node, answer.way)
+    return replace(seen, since=since, slurm=fields, offset_s=_offset(seen.at, answer))
+
+
+def _offset(at: float, answer: Answer) -> float:
+    """The node read its clock between ``sent`` and ``received``: what it is off by at the least."""
+    early, late = at - answer.received, at - answer.sent
+    return early if early > 0 else late if late < 0 else 0.0
+
+
+def of_node(check: Check[Any], seen: Observation) -> list[Finding]:
+    return [one if one.nodes else replace(one, nodes=(seen.node,)) for one in safely(check, seen)]
+
+
+def safely(check: Check[Any], observed: Any) -> list[Finding]:
+    """A fault of one check costs that check."""
+    try:
+        return judged(check, observed)
+    except Exception as error:
+        if os.environ.get("NCCL_SLURM_TRACEBACK"):
+            raise
+        why = f"the check itself failed ({type(error).__name__}: {error}); NCCL_SLURM_TRACEBACK=1 shows where"
+        return [Finding(check.id, "UNKNOWN", why)]
+
+
+def _silent(checks: Sequence[Check[Any]], silent: Sequence[Answer]) -> list[Finding]:
+    """Of nodes that gave nothing, no check says anything but that."""
+    found = [_unreachable(one) for one in silent]
+    nodes = tuple(one.node for one in silent)
+    if nodes:
+        why = "the node gave no observation"
+        found += [Finding(check.id, "UNKNOWN", why, nodes=nodes, explained_by=UNREACHABLE) for check in checks]
+    return found
+
+
+def _unreachable(answer: Answer) -> Finding:
+    """Where nothing was tried, or the scheduler had no place, the node is not at fault."""
+    if answer.tried:
+        return Finding(UNREACHABLE, "FAIL", f"gave no observation: {answer.why}", "P1", nodes=(answer.node,))
+    return Finding(UNREACHABLE, "UNKNOWN", f"was not looked at: {answer.why}", nodes=(answer.node,))

@@ -1,0 +1,168 @@
+"""Asks Slurm on this host, once each. What it does not answer is kept with its reason, for the checks to say."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from nccl_slurm.config import Config
+from nccl_slurm.doctor.check import NotObserved
+from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
+from nccl_slurm.doctor.observation import Fleet
+from nccl_slurm.errors import NcclSlurmError, SlurmUnreachable
+from nccl_slurm.install.facts import find_slurm
+from nccl_slurm.scheduler.cli_client import CliClient, run_command
+from nccl_slurm.scheduler.client import Accounted, LiveJob
+
+__all__ = ["AskedSlurm"]
+
+#: scontrol tries each controller for a while before it gives up.
+_LIMIT_S = 30.0
+_QUESTIONS: Mapping[str, Sequence[str]] = {
+    "ping": ("scontrol", "ping"),
+    "config": ("scontrol", "show", "config"),
+    "nodes": ("scontrol", "-o", "-a", "show", "nodes"),
+    "partitions": ("scontrol", "-o", "-a", "show", "partitions"),
+    "slurmdbd": ("sacctmgr", "-n", "-P", "show", "cluster", "format=cluster,controlhost,controlport"),
+}
+
+
+@dataclass(frozen=True)
+class AskedSlurm:
+    """``bin_folder``: Slurm's commands, None where this host has none; ``limit_s``: a command."""
+
+    config: Config
+    bin_folder: str | None
+    limit_s: float = _LIMIT_S
+    _kept: dict[str, str | NotObserved] = field(default_factory=dict)
+
+    @classmethod
+    def by(cls, config: Config) -> AskedSlurm:
+        """slurm.bin where it has scontrol, else PATH and the usual places: no configuration is needed."""
+        given = config.slurm.bin if os.access(os.path.join(config.slurm.bin, "scontrol"), os.X_OK) else None
+        return cls(config, find_slurm(given))
+
+    @property
+    def conf(self) -> str:
+        return self.config.slurm.conf or os.environ.get("SLURM_CONF", "")
+
+    @cached_property
+    def client(self) -> CliClient:
+        """Raises SlurmUnreachable."""
+        if self.bin_folder is None:
+            raise SlurmUnreachable("no scontrol on this host; run this where Slurm's commands are, or set slurm.bin")
+        return CliClient(self.bin_folder, self.conf, self.limit_s)
+
+    def said(self, key: str) -> str | NotObserved:
+        if key not in self._kept:
+            self._kept[key] = self._ask(*_QUESTIONS[key])
+        return self._kept[key]
+
+    def said_or_raise(self, key: str) -> str:
+        """Raises SlurmUnreachable."""
+        told = self.said(key)
+        if isinstance(told, NotObserved):
+            raise SlurmUnreachable(str(told))
+        return told
+
+    def jobs(self) -> Sequence[LiveJob]:
+        """Raises SlurmError."""
+        return self._jobs
+
+    @cached_property
+    def _jobs(self) -> Sequence[LiveJob]:
+        return self.client.jobs()
+
+    def accounted(self, raw_id: int) -> Sequence[Accounted]:
+        return self.client.accounting([raw_id])
+
+    def observed(self, now: float, fleet: Fleet) -> SlurmObserved:
+        """All questions at the same time: a slurmdbd that hangs costs its own limit alone."""
+        with ThreadPoolExecutor(len(_QUESTIONS) + 1) as pool:
+            munge = pool.submit(self._munge)
+            texts = dict(zip(_QUESTIONS, pool.map(self.said, _QUESTIONS), strict=True))
+            texts["munge"] = munge.result()
+        texts["own-daemon"] = _own_daemon(self.config)
+        jobs, why = self._jobs_or_why()
+        observed = SlurmObserved(now, texts, jobs, why, fleet)
+        here, on_controller = _here(observed)
+        return SlurmObserved(now, texts, jobs, why, fleet, here, on_controller)
+
+    def _jobs_or_why(self) -> tuple[Sequence[LiveJob] | None, str]:
+        try:
+            return self.jobs(), ""
+        except NcclSlurmError as error:
+            return None, str(error)
+
+    def _ask(self, command: str, *words: str) -> str | NotObserved:
+        """scontrol ping ends with 1 where all controllers are down, and lists them all the same."""
+        if self.bin_folder is None:
+            return NotObserved("no scontrol on this host; run this where Slurm's commands are, or set slurm.bin")
+        argv = [os.path.join(self.bin_folder, command), *words]
+        env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}
+        try:
+            answer = run_command(argv, {**env, **({"SLURM_CONF": self.conf} if self.conf else {})}, self.limit_s)
+        except TimeoutError:
+            return NotObserved(f"{' '.join([command, *words[:2]])}: no answer within {self.limit_s:g} s")
+        except OSError as error:
+            return NotObserved(f"{argv[0]} can't be run: {error.strerror}")
+        if answer.code and not (words == ("ping",) and "Slurmctld(" in answer.out):
+            said = (answer.error or answer.out).strip().splitlines()
+            return NotObserved(f"{' '.join([command, *words[:2]])}: {said[-1][:300] if said else 'no message'}")
+        return answer.out
+
+    def _munge(self) -> str | NotObserved:
+        """A credential made and read here; ``munge | unmunge`` as munge(1) has it."""
+        env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
+        script = "command -v munge >/dev/null || { echo no munge on this host; exit 3; }; munge -n | unmunge 2>&1"
+        try:
+            answer = run_command(["/bin/sh", "-c", script], env, 10.0)
+        except (TimeoutError, OSError):
+            return "STATUS:           no answer within 10 s\n"
+        if answer.code == 3:
+            return NotObserved("no munge on this host")
+        return f"{answer.out}\n{answer.error}"
+
+
+def _own_daemon(config: Config) -> str | NotObserved:
+    """The store's heartbeat, as ``nccl-slurm status --json`` has it."""
+    from nccl_slurm.cli.lookup import open_store
+
+    try:
+        store = open_store(config)
+    except NcclSlurmError as error:
+        return NotObserved(str(error))
+    try:
+        told = {key: store.value(key) for key in ("heartbeat", "stopped")}
+        given_up, notes = len(store.comments_given_up()), [note.kind for note in store.notes()]
+    except NcclSlurmError as error:
+        return NotObserved(str(error))
+    finally:
+        store.close()
+    return json.dumps({**told, "comments_given_up": given_up, "notes": notes})
+
+
+def _here(observed: SlurmObserved) -> tuple[dict[str, str], bool | None]:
+    """Programs that slurmctld runs, as this host has them."""
+    try:
+        config = observed.config
+    except NotObserved:
+        return {}, None
+    own = socket.gethostname().partition(".")[0]
+    on_controller = own in {host.partition(".")[0] for host in config.controllers}
+    programs = [*observed.settings.get("PrologSlurmctld", ()), *config.epilog_slurmctld]
+    return {path: _mode(path) for path in programs}, on_controller
+
+
+def _mode(path: str) -> str:
+    try:
+        info = os.stat(path)
+    except OSError:
+        return ""
+    return f"{stat.S_IMODE(info.st_mode):o} {info.st_uid}"
