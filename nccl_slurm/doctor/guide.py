@@ -29,7 +29,6 @@ __all__ = [
     "SUGGESTED",
     "Section",
     "filled",
-    "pointer",
     "section",
     "sections",
     "suggested",
@@ -91,11 +90,6 @@ def sections() -> Mapping[str, Section]:
     if len(found) != len(made):
         raise ValueError("two sections of the guide have one id")
     return found
-
-
-def pointer(check_id: str) -> str:
-    """What a finding points to, as a person would type it."""
-    return f"nccl-slurm explain {check_id}"
 
 
 def suggested(finding: Finding, *, site: Site | None = None, compute: Container[str] = ()) -> tuple[str, ...]:

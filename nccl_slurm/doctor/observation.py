@@ -125,10 +125,13 @@ class Observation:
 
 @dataclass(frozen=True)
 class Fleet:
-    """``silent``: nodes that were to be looked at and gave nothing → why."""
+    """``silent``: nodes that were to be looked at and gave nothing → why. ``bandwidth``: name → output of nccl-tests;
+    ``bandwidth_before``: the same of earlier runs."""
 
     nodes: Mapping[str, Observation]
     silent: Mapping[str, str] = field(default_factory=dict)
+    bandwidth: Mapping[str, str] = field(default_factory=dict)
+    bandwidth_before: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,18 @@ __all__ = ["FAMILIES", "checks"]
 #: In the order in which findings of the same weight are told.
 FAMILIES: Mapping[Area, Sequence[str]] = {
     "scheduler": (),
-    "node": (),
+    "node": (
+        "node.kernel",
+        "node.gpu",
+        "node.fabric",
+        "node.bus",
+        "node.network",
+        "node.software",
+        "node.limits",
+        "node.system",
+    ),
     "job": ("job.environment", "job.variables", "job.limits", "job.output", "job.transport"),
-    "fleet": (),
+    "fleet": ("fleet.versions", "fleet.bandwidth", "fleet.stragglers"),
 }
 
 

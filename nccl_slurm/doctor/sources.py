@@ -75,6 +75,7 @@ _GPU: Mapping[str, Source] = {
     "dcgm-health": _gpu("dcgmi", "health", "--check", "-j"),
     "dcgm-log": _file("/var/log/nvidia-dcgm/nvvs*.log", take="tail", most=8, bytes=1 << 15),
     "fabric-manager": _show("nvidia-fabricmanager.service"),
+    "fabric-manager-version": Command(["nv-fabricmanager", "--version"]),
     "nvidia-devices": _file("/dev/nvidia*", take="stat"),
     "nvidia-driver": _file("/proc/driver/nvidia/version", "/proc/driver/nvidia/params"),
     "nvidia-gpus": _file("/proc/driver/nvidia/gpus/*/information"),
@@ -84,6 +85,7 @@ _GPU: Mapping[str, Source] = {
 
 _PCI: Mapping[str, Source] = {
     "pci-ids": _file("/sys/bus/pci/devices/*/vendor", "/sys/bus/pci/devices/*/class", most=4096, bytes=32),
+    "pci-devices": _file("/sys/bus/pci/devices/*/device", most=2048, bytes=32),
     "pci-links": _file(
         *(f"/sys/bus/pci/devices/*/{way}_link_{what}" for way in ("current", "max") for what in ("speed", "width")),
         most=8192,
@@ -113,6 +115,7 @@ _NETWORK: Mapping[str, Source] = {
     ),
     "rdma-devices": _file("/sys/class/infiniband", take="names"),
     "rdma-drivers": _file("/sys/class/infiniband/*/device/driver", take="link", most=128),
+    "rdma-p2p": _file("/sys/class/infiniband/*/device/p2p", most=128, bytes=64),
     "rdma-firmware": _file("/sys/class/infiniband/*/fw_ver", most=128, bytes=128),
     "uverbs": _file("/dev/infiniband", take="names"),
     "efa-installed": _file("/opt/amazon/efa_installed_packages"),
@@ -176,6 +179,7 @@ _SYSTEM: Mapping[str, Source] = {
                 r"pcieport|AER:|DMAR|iommu",
                 r"\befa\b|mlx5|infiniband|rdma",
                 r"nvme|I/O error|EXT4-fs error|XFS .*(?:error|corrupt)|Remounting filesystem",
+                r"Lustre|nfs: server|self-detected stall|stalls on|NIC Link is|link status definitely",
             ],
             "most": 1000,
         },
@@ -197,6 +201,7 @@ _SYSTEM: Mapping[str, Source] = {
         ),
         bytes=256,
     ),
+    "hyperpod-folder": _file("/opt/sagemaker_cluster", take="stat"),
     "hyperpod": _file("/opt/ml/config/resource_config.json", bytes=1 << 21),
     "load": _file("/proc/loadavg"),
     "cpu": _file("/sys/devices/system/cpu/online", "/sys/devices/system/cpu/smt/active", bytes=256),

@@ -23,7 +23,9 @@ _WORDS: Mapping[str, Word] = {
     "fail": "Failure",
 }
 _OVERALL = re.compile(r"Overall Health:?[ |:]*([A-Za-z]+)", re.IGNORECASE)
-_LINE = re.compile(r"[|\s>-]*((?:PCIe|NVLINK|PMU|MCU|Memory|SM|InfoROM|Thermal|Power|Driver|ConnectX|NvSwitch)[^|:]{0,30})")
+_LINE = re.compile(
+    r"[|\s>-]*((?:PCIe|NVLINK|PMU|MCU|Memory|SM|InfoROM|Thermal|Power|Driver|ConnectX|NvSwitch)[^|:]{0,30})"
+)
 _MAX = 200
 
 

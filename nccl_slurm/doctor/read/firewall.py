@@ -47,8 +47,8 @@ def in_nft(text: str) -> list[Block]:
 
 
 def in_iptables(text: str) -> list[Block]:
-    """Lines of ``iptables-save`` or ``iptables -S``: ``:INPUT DROP [0:0]`` or ``-P INPUT DROP``, ``-A INPUT … -j DROP``.
-    Of iptables-save's tables only ``filter`` stops anything."""
+    """``iptables-save`` (``:INPUT DROP [0:0]``) or ``iptables -S`` (``-P INPUT DROP``), ``-A INPUT … -j DROP``.
+    Of the tables only ``filter`` stops anything."""
     found: list[Block] = []
     table = "filter"
     for line in (one.strip() for one in text.splitlines()):
@@ -70,7 +70,10 @@ def stops(block: Block, port: int) -> bool:
 
 
 def _is_narrow(line: str) -> bool:
-    return re.search(r" -[sdio] |ctstate INVALID|ct state invalid|\b(?:saddr|daddr|iifname|oifname|iif|oif)\b", line) is not None
+    return (
+        re.search(r" -[sdio] |ctstate INVALID|ct state invalid|\b(?:saddr|daddr|iifname|oifname|iif|oif)\b", line)
+        is not None
+    )
 
 
 def _ports(line: str, rule: re.Pattern[str]) -> tuple[tuple[int, int], ...]:

@@ -25,7 +25,7 @@ _DELETED = " (deleted)"
 
 @dataclass(frozen=True)
 class Library:
-    """``version`` by the file's name, None where it tells none. ``deleted``: the file was replaced under the process."""
+    """``version`` by the file's name, None where it tells none. ``deleted``: replaced under the process."""
 
     kind: str
     path: str

@@ -1,4 +1,4 @@
-"""PCI functions by the files of each below /sys/bus/pci/devices: which there are, who drives them, how wide their link is.
+"""PCI functions by their files below /sys/bus/pci/devices: which there are, who drives them, how wide their links are.
 
 What fell off the bus keeps its folder until somebody rescans; its driver's link may be gone.
 """

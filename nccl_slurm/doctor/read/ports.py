@@ -90,4 +90,3 @@ def _counters(files: Mapping[str, str], base: str) -> dict[str, int]:
         if match and text.isascii() and text.isdigit() and len(text) <= 20:
             found[match.group(1)] = int(text)
     return found
-

@@ -96,4 +96,3 @@ def seconds_up(text: str) -> float | None:
     """``/proc/uptime``."""
     word = text.split()[:1]
     return float(word[0]) if word and re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", word[0]) else None
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nccl_slurm.doctor.check import Area, Finding, Proof
 from nccl_slurm.doctor.observation import JobObserved
@@ -27,7 +27,7 @@ class JobCheck:
     area: Area = "job"
 
     def judge(self, observed: JobObserved) -> Iterable[Finding]:
-        return self.ask(observed)
+        return (replace(one, values={"job": observed.id, **one.values}) for one in self.ask(observed))
 
 
 def proof(node: str, pid: int, file: str, line: str) -> Proof:

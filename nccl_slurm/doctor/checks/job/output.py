@@ -57,7 +57,7 @@ def _told(observed: JobObserved, verdict: Verdict, facts: Sequence[Fact], tellin
         nodes=[host for host in hosts if host in observed.fleet.nodes or host in observed.fleet.silent],
         since=min((fact.time for fact in first if fact.time is not None), default=None),
         proofs=lines_of(first[:SHOWN]),
-        values={"job": observed.id, "class": verdict.failure_class},
+        values={"class": verdict.failure_class},
     )
 
 

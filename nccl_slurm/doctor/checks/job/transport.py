@@ -60,7 +60,6 @@ def _sockets(observed: JobObserved, ways: _Ways) -> Iterator[Finding]:
         "P1",
         nodes=_known(observed, (fact.host for fact in ours)),
         proofs=lines_of(ours[:SHOWN]),
-        values={"job": observed.id},
     )
 
 
@@ -98,8 +97,7 @@ def _odd(observed: JobObserved, facts: Sequence[Fact]) -> Iterator[Finding]:
             "P1",
             nodes=_known(observed, (who for who in odd.split.odd if isinstance(who, str))),
             proofs=lines_of(odd.facts[:SHOWN]),
-            values={"job": observed.id},
-        )
+            )
 
 
 def _values(odd: Odd) -> str:

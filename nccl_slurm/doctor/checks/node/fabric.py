@@ -102,6 +102,8 @@ def _manager(look: Look) -> Iterator[Finding]:
     found = _gpus_or_none(look)
     row = machine.instance(seen)
     states = [gpu.fabric for gpu in found or () if gpu.fabric[0]]
+    if machine.has_gpus(seen) is None:
+        raise NotObserved("whether this machine has GPUs is not known")
     if not (row and row.nvswitch) and not states and not _has_switches(look):
         yield look.not_applicable("its GPUs have no NVSwitch of this node")
         return
@@ -111,7 +113,9 @@ def _manager(look: Look) -> Iterator[Finding]:
         return
     values = services.show(seen.text("fabric-manager"))
     active = services.is_active(values)
-    proof = Proof("systemctl show nvidia-fabricmanager", f"ActiveState={values.get('ActiveState')} {values.get('SubState')}")
+    proof = Proof(
+        "systemctl show nvidia-fabricmanager", f"ActiveState={values.get('ActiveState')} {values.get('SubState')}"
+    )
     if services.is_absent(values):
         proof = Proof(proof.source, f"LoadState={values.get('LoadState')}")
         yield look.fail("P0", "nvidia-fabricmanager is not installed: GPUs behind NVSwitches can't start CUDA", proof)
@@ -144,7 +148,9 @@ def _registered(look: Look) -> Iterator[Finding]:
         if state is None or (state.lower() == "completed" and (status or "success").lower() == "success"):
             continue
         proof = machine.smi_proof(f"{gpu.bus} fabric: state {state}, status {status}")
-        yield look.fail("P0", f"{gpu.label}: not registered with the NVLink fabric: {state}, {status}", proof, gpu=gpu.bus or "")
+        yield look.fail(
+            "P0", f"{gpu.label}: not registered with the NVLink fabric: {state}, {status}", proof, gpu=gpu.bus or ""
+        )
 
 
 def _same_version(look: Look, proof: Proof) -> Iterator[Finding]:
@@ -156,7 +162,9 @@ def _same_version(look: Look, proof: Proof) -> Iterator[Finding]:
         own, driver = None, None
     if own and driver and own != driver.version:
         proofs = (Proof("nv-fabricmanager --version", own), Proof("/proc/driver/nvidia/version", driver.version))
-        yield look.fail("P0", "nvidia-fabricmanager is of another version than the driver", *proofs, driver=driver.version)
+        yield look.fail(
+            "P0", "nvidia-fabricmanager is of another version than the driver", *proofs, driver=driver.version
+        )
     else:
         yield look.passed("nvidia-fabricmanager runs", proof)
 

@@ -142,14 +142,23 @@ def _ecc_of(look: Look, gpu: Gpu) -> Iterator[Finding]:
     values = {"gpu": gpu.bus or str(gpu.index)}
     if gpu.volatile:
         proof = smi_proof(f"{gpu.bus} ecc_errors/volatile: {gpu.volatile} uncorrected")
-        yield look.fail("P0", f"{gpu.label}: {gpu.volatile} uncorrected ECC errors since the driver was loaded", proof, **values)
+        yield look.fail(
+            "P0",
+            f"{gpu.label}: {gpu.volatile} uncorrected ECC errors since the driver was loaded",
+            proof,
+            values=values,
+        )
     if gpu.sram_exceeded:
         proof = smi_proof(f"{gpu.bus} sram_threshold_exceeded: Yes")
-        yield look.fail("P0", f"{gpu.label}: too many uncorrected errors in SRAM: the board is to be replaced", proof, **values)
+        yield look.fail(
+            "P0", f"{gpu.label}: too many uncorrected errors in SRAM: the board is to be replaced", proof, values=values
+        )
     if gpu.unrepairable:
-        yield look.fail("P0", f"{gpu.label}: memory that can't be repaired", smi_proof("unrepairable_memory: Yes"), **values)
+        yield look.fail(
+            "P0", f"{gpu.label}: memory that can't be repaired", smi_proof("unrepairable_memory: Yes"), values=values
+        )
     if gpu.ecc == "Disabled":
-        yield look.warn("P2", f"{gpu.label}: ECC is off", smi_proof(f"{gpu.bus} current_ecc: Disabled"), **values)
+        yield look.warn("P2", f"{gpu.label}: ECC is off", smi_proof(f"{gpu.bus} current_ecc: Disabled"), values=values)
 
 
 def _rows(look: Look) -> Iterator[Finding]:
@@ -174,13 +183,13 @@ def _rows_of(look: Look, gpu: Gpu) -> Iterator[Finding]:
     values = {"gpu": gpu.bus or str(gpu.index)}
     if gpu.remap_failure:
         proof = smi_proof(f"{gpu.bus} remapped_row_failure: Yes")
-        yield look.fail("P0", f"{gpu.label}: remapping a row failed: no spare rows are left", proof, **values)
+        yield look.fail("P0", f"{gpu.label}: remapping a row failed: no spare rows are left", proof, values=values)
     elif gpu.remap_pending:
         proof = smi_proof(f"{gpu.bus} remapped_row_pending: Yes")
-        yield look.fail("P1", f"{gpu.label}: a remapped row waits for a reset of the GPU", proof, **values)
+        yield look.fail("P1", f"{gpu.label}: a remapped row waits for a reset of the GPU", proof, values=values)
     elif gpu.retired_pending:
         proof = smi_proof(f"{gpu.bus} pending_retirement: Yes")
-        yield look.fail("P1", f"{gpu.label}: a retired page waits for a reset of the GPU", proof, **values)
+        yield look.fail("P1", f"{gpu.label}: a retired page waits for a reset of the GPU", proof, values=values)
 
 
 # speed
@@ -205,11 +214,11 @@ def _slowed(look: Look, gpu: Gpu) -> Iterator[Finding]:
     speed = f"{gpu.clock} of {gpu.clock_max} MHz, {gpu.temperature} C"
     proof = smi_proof(f"{gpu.bus} clocks_event_reasons: {', '.join(sorted(reasons))}; {speed}")
     if hard:
-        yield look.fail("P1", f"{gpu.label}: the hardware slows it ({', '.join(hard)}): {speed}", proof, **values)
+        yield look.fail("P1", f"{gpu.label}: the hardware slows it ({', '.join(hard)}): {speed}", proof, values=values)
     elif soft:
-        yield look.warn("P1", f"{gpu.label}: the driver slows it for its heat: {speed}", proof, **values)
+        yield look.warn("P1", f"{gpu.label}: the driver slows it for its heat: {speed}", proof, values=values)
     elif gpu.temperature is not None and gpu.temperature >= table()["temperature-c"]:
-        yield look.warn("P2", f"{gpu.label}: {gpu.temperature} C", proof, **values)
+        yield look.warn("P2", f"{gpu.label}: {gpu.temperature} C", proof, values=values)
 
 
 def _power(look: Look) -> Iterator[Finding]:
@@ -227,7 +236,9 @@ def _power(look: Look) -> Iterator[Finding]:
             yield look.warn("P1", text, proof, gpu=gpu.bus or str(gpu.index), watts=f"{gpu.power_default:g}")
     lowered = {gpu.power_limit for gpu in told}
     if all((gpu.power_limit or 0.0) >= (gpu.power_default or 0.0) * table()["power-share"] for gpu in told):
-        yield look.passed(f"power limits of {len(told)} GPUs are not lowered ({', '.join(f'{one:g}' for one in lowered if one)} W)")
+        yield look.passed(
+            f"power limits of {len(told)} GPUs are not lowered ({', '.join(f'{one:g}' for one in lowered if one)} W)"
+        )
 
 
 # processes
@@ -246,7 +257,9 @@ def _processes(look: Look) -> Iterator[Finding]:
         text = f"{len(left)} processes hold a GPU and belong to no running job: {', '.join(map(_named, left[:4]))}"
         yield look.fail("P1", text, *proofs, pid=str(left[0].get("pid")))
     elif told.get("unreadable") and look.seen.uid:
-        yield look.unknown(f"whether {told['unreadable']} processes of other users hold a GPU can't be seen: look as root")
+        yield look.unknown(
+            f"whether {told['unreadable']} processes of other users hold a GPU can't be seen: look as root"
+        )
     else:
         yield look.passed(f"{len(rows)} processes hold a GPU, each of a job or of the driver's own services")
 
@@ -277,7 +290,9 @@ CHECKS: Iterable[NodeCheck] = (
     ),
     NodeCheck("node.ecc", "No uncorrected memory errors", _every(), _ecc, explains=("node.dcgm",)),
     NodeCheck("node.remapped-rows", "No row remapping that failed or waits", _every(), _rows, explains=("node.dcgm",)),
-    NodeCheck("node.clocks", "GPUs are not slowed", _every(), _clocks, explains=("fleet.stragglers", "fleet.bandwidth")),
+    NodeCheck(
+        "node.clocks", "GPUs are not slowed", _every(), _clocks, explains=("fleet.stragglers", "fleet.bandwidth")
+    ),
     NodeCheck("node.power-cap", "Power limits are not lowered", _every(), _power),
     NodeCheck("node.gpu-processes", "No program without a job holds a GPU", _every("gpu-holders"), _processes),
 )

@@ -26,7 +26,14 @@ _GPU = ("kernel.xid", "kernel.sxid", "kernel.sxid-nonfatal", "kernel.gpu-lost", 
 _OOM = ("kernel.oom", "kernel.oom-cgroup")
 #: Beside what the decision table says: a kernel in such a state runs no job.
 _BROKEN = ("kernel.panic", "kernel.lockup")
-_SYSTEM = (*_BROKEN, "kernel.hung-task", "kernel.machine-check", "kernel.storage", "kernel.link-down", "kernel.nic-health")
+_SYSTEM = (
+    *_BROKEN,
+    "kernel.hung-task",
+    "kernel.machine-check",
+    "kernel.storage",
+    "kernel.link-down",
+    "kernel.nic-health",
+)
 _HEAVY = ("reboot", "replace")
 _TIMES = 40
 
@@ -75,9 +82,9 @@ def _of_gpu(look: Look, what: str, priority: Priority, group: Sequence[Judgement
     since = min((one.fault.time for one in group if one.fault.time is not None), default=None)
     values = {"gpu": where[0], "xid": str(first.fault.code or ""), "action": first.action}
     if priority == "P0":
-        return look.fail(priority, f"{what}: the table asks for {first.action}", *proofs, since=since, **values)
+        return look.fail(priority, f"{what}: the table asks for {first.action}", *proofs, since=since, values=values)
     meant = "a program's fault unless it comes back on this GPU" if first.action == "fix-code" else first.action
-    return look.warn(priority, f"{what}: {meant}", *proofs, since=since, **values)
+    return look.warn(priority, f"{what}: {meant}", *proofs, since=since, values=values)
 
 
 def _recovery(look: Look) -> Iterator[Finding]:

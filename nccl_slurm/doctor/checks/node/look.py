@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nccl_slurm.doctor.check import Area, Finding, NotObserved, Priority, Proof
+from nccl_slurm.doctor.check import Area, Finding, NotObserved, Priority, Proof, Status
 from nccl_slurm.doctor.observation import Observation
 
 __all__ = ["Look", "NodeCheck", "is_absent"]
@@ -30,18 +30,39 @@ class Look:
         return Finding(self.check, "NOT-APPLICABLE", text, nodes=[self.seen.node])
 
     def warn(
-        self, priority: Priority, text: str, *proofs: Proof, since: float | None = None, **values: str
+        self,
+        priority: Priority,
+        text: str,
+        *proofs: Proof,
+        since: float | None = None,
+        values: Mapping[str, str] | None = None,
+        **more: str,
     ) -> Finding:
-        told = {"node": self.seen.node, **values}
-        nodes, shown = [self.seen.node], proofs[:_SHOWN]
-        return Finding(self.check, "WARN", text, priority, nodes=nodes, since=since, proofs=shown, values=told)
+        return self._wrong("WARN", priority, text, proofs, since, {**(values or {}), **more})
 
     def fail(
-        self, priority: Priority, text: str, *proofs: Proof, since: float | None = None, **values: str
+        self,
+        priority: Priority,
+        text: str,
+        *proofs: Proof,
+        since: float | None = None,
+        values: Mapping[str, str] | None = None,
+        **more: str,
     ) -> Finding:
-        told = {"node": self.seen.node, **values}
-        nodes, shown = [self.seen.node], proofs[:_SHOWN]
-        return Finding(self.check, "FAIL", text, priority, nodes=nodes, since=since, proofs=shown, values=told)
+        return self._wrong("FAIL", priority, text, proofs, since, {**(values or {}), **more})
+
+    def _wrong(
+        self,
+        status: Status,
+        priority: Priority,
+        text: str,
+        proofs: Sequence[Proof],
+        since: float | None,
+        values: Mapping[str, str],
+    ) -> Finding:
+        node, shown = self.seen.node, proofs[:_SHOWN]
+        told = {"node": node, **values}
+        return Finding(self.check, status, text, priority, [node], since=since, proofs=shown, values=told)
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def ranks(seen: Observation) -> list[Mapping[str, Any]]:
     rows = told.get("ranks") if isinstance(told, dict) else None
     if not isinstance(rows, list):
         raise NotObserved("ranks: the node's answer is none")
-    found = [row for row in rows if isinstance(row, dict)]
+    found: list[Mapping[str, Any]] = [row for row in rows if isinstance(row, dict)]
     unreadable = told.get("unreadable")
     if not found and unreadable:
         raise NotObserved(f"{unreadable} processes of the job belong to another user: look as that user, or as root")

@@ -1,0 +1,1 @@
+"""Checks over all nodes. Each module has ``CHECKS``."""

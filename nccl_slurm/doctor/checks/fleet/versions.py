@@ -1,0 +1,203 @@
+"""Versions of everything that must be alike on all nodes of a job, with the odd ones out.
+
+Nodes are compared with nodes of their own machine type where hardware decides (firmware, MTU), else with all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nccl_slurm.doctor.check import Area, Finding, NotObserved, Priority, Proof, Status
+from nccl_slurm.doctor.checks.node import machine
+from nccl_slurm.doctor.observation import Fleet, Observation
+from nccl_slurm.doctor.read import efa, netdev, procfs, services, smi
+from nccl_slurm.doctor.table import table
+
+__all__ = ["CHECKS", "ITEMS", "Item", "matrix"]
+
+_ID = "fleet.versions"
+_SHOWN = 400
+_SOURCES = (
+    *("nvidia-driver", "nvidia-smi", "ranks", "slurmd-version", "os-release", "efa-installed", "efa-module"),
+    *("rdma-firmware", "links", "link-drivers", "container", "dmi"),
+)
+
+
+@dataclass(frozen=True)
+class Item:
+    """``read`` raises NotObserved or gives None where a node does not tell. ``by_type``: compare like machines only.
+    ``priority`` of a difference; ``fatal``: with it a job can't run."""
+
+    name: str
+    priority: Priority
+    read: Callable[[Observation], str | None]
+    by_type: bool = False
+    fatal: bool = False
+
+
+def _driver(seen: Observation) -> str | None:
+    found = procfs.driver(seen.text("nvidia-driver"))
+    return None if found is None else found.version + (" (open)" if found.open else "")
+
+
+def _cuda(seen: Observation) -> str | None:
+    return smi.read(seen.command("nvidia-smi").out).cuda
+
+
+def _vbios(seen: Observation) -> str | None:
+    return _joined(gpu.vbios for gpu in machine.gpus(seen))
+
+
+def _library(kind: str) -> Callable[[Observation], str | None]:
+    """Of the ranks that run there, by what the file says of itself."""
+
+    def read(seen: Observation) -> str | None:
+        told = seen.reader("ranks")
+        files = told.get("libraries") if isinstance(told, dict) else None
+        versions = []
+        for row in machine.ranks(seen):
+            for one in machine.libraries_of(row):
+                if one.kind == kind:
+                    file = files.get(one.path) if isinstance(files, dict) else None
+                    versions.append(_of_file(file) or one.version or one.path)
+        return _joined(versions)
+
+    return read
+
+
+def _of_file(file: object) -> str | None:
+    if not isinstance(file, dict):
+        return None
+    real = re.search(r"\.so\.([0-9.]{3,20})\Z", str(file.get("real", "")))
+    said = file.get("said")
+    return str(said)[:60] if said else real.group(1) if real else None
+
+
+def _kernel(seen: Observation) -> str | None:
+    return seen.kernel or None
+
+
+def _slurmd(seen: Observation) -> str | None:
+    return seen.slurm.get("Version") or services.version_in(seen.text("slurmd-version"))
+
+
+def _os(seen: Observation) -> str | None:
+    found = re.search(r'^PRETTY_NAME="?([^"\n]{1,100})', seen.text("os-release"), re.MULTILINE)
+    return found.group(1) if found else None
+
+
+def _installer(seen: Observation) -> str | None:
+    return efa.installer_version(seen.text("efa-installed"))
+
+
+def _firmware(seen: Observation) -> str | None:
+    return _joined(text.strip() for text in seen.files("rdma-firmware").values())
+
+
+def _mtu(seen: Observation) -> str | None:
+    found = netdev.interfaces({**seen.files("links"), **seen.present("link-drivers")})
+    return _joined(str(one.mtu) for one in found if one.driver and one.ethernet and one.state == "up" and one.mtu)
+
+
+def _joined(values: Iterable[str | None]) -> str | None:
+    return ", ".join(sorted({one for one in values if one})) or None
+
+
+ITEMS: Sequence[Item] = (
+    Item("NCCL of the ranks", "P0", _library("nccl"), fatal=True),
+    Item("NVIDIA driver", "P1", _driver),
+    Item("CUDA of the driver", "P2", _cuda),
+    Item("CUDA runtime of the ranks", "P1", _library("cudart")),
+    Item("NCCL's plugin of the ranks", "P1", _library("ofi-plugin")),
+    Item("libfabric of the ranks", "P1", _library("libfabric")),
+    Item("EFA installer", "P1", _installer),
+    Item("EFA driver", "P1", lambda seen: seen.text("efa-module").strip() or None),
+    Item("kernel", "P2", _kernel),
+    Item("operating system", "P2", _os),
+    Item("GPU firmware (VBIOS)", "P2", _vbios, by_type=True),
+    Item("firmware of RDMA cards", "P2", _firmware, by_type=True),
+    Item("MTU", "P1", _mtu, by_type=True),
+    Item("slurmd", "P2", _slurmd),
+    Item("container runtime (enroot)", "P2", lambda seen: seen.text("container").strip() or None),
+    Item("machine type", "P1", lambda seen: machine.dmi(seen).get("product_name")),
+)
+
+
+def matrix(fleet: Fleet) -> dict[str, dict[str, str]]:
+    """Item → node → value, without nodes that do not tell it."""
+    found: dict[str, dict[str, str]] = {}
+    for item in ITEMS:
+        for node, seen in sorted(fleet.nodes.items()):
+            value = _value(item, seen)
+            if value is not None:
+                found.setdefault(item.name, {})[node] = value
+    return found
+
+
+def _value(item: Item, seen: Observation) -> str | None:
+    try:
+        return item.read(seen)
+    except NotObserved:
+        return None
+
+
+def _findings(fleet: Fleet) -> Iterator[Finding]:
+    told = matrix(fleet)
+    if len(fleet.nodes) < 2:
+        yield Finding(_ID, "NOT-APPLICABLE", "one node has nothing to be compared with")
+        return
+    types = told.get("machine type", {})
+    alike: list[str] = []
+    for item in ITEMS:
+        values = told.get(item.name, {})
+        found = [one for group in _groups(item, values, types) for one in _odd(item, group)]
+        yield from found
+        if values and not found:
+            alike.append(item.name)
+    if not told:
+        raise NotObserved("no node tells any version")
+    if alike:
+        yield Finding(_ID, "PASS", f"alike on all nodes that tell it: {', '.join(alike)}", nodes=sorted(fleet.nodes))
+
+
+def _groups(item: Item, values: Mapping[str, str], types: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    kinds = {types.get(node, "") if item.by_type else "" for node in values}
+    for kind in sorted(kinds):
+        yield {node: value for node, value in values.items() if not item.by_type or types.get(node, "") == kind}
+
+
+def _odd(item: Item, values: Mapping[str, str]) -> Iterator[Finding]:
+    """Those who differ from most; where no value has a majority, all."""
+    counts = Counter(values.values())
+    if len(counts) < 2:
+        return
+    common, number = counts.most_common(1)[0]
+    most = number > len(values) * table()["odd-share"]
+    odd = sorted(node for node, value in values.items() if not most or value != common)
+    proofs = [Proof(f"{item.name} on {count} nodes", value[:_SHOWN]) for value, count in counts.most_common(8)]
+    told = (
+        f"{item.name}: other than on most nodes ({common[:80]})"
+        if most
+        else f"{item.name}: {len(counts)} values, none on most"
+    )
+    status: Status = "FAIL" if item.fatal else "WARN"
+    values_told = {"item": item.name, "common": common[:80]}
+    yield Finding(_ID, status, told, item.priority, odd, proofs=proofs, values=values_told)
+
+
+@dataclass(frozen=True)
+class _Versions:
+    id: str = _ID
+    title: str = "Versions are alike on all nodes"
+    area: Area = "fleet"
+    sources: Sequence[str] = _SOURCES
+    explains: Sequence[str] = ("fleet.bandwidth",)
+
+    def judge(self, observed: Fleet) -> Iterable[Finding]:
+        return _findings(observed)
+
+
+CHECKS = (_Versions(),)

@@ -1,0 +1,219 @@
+"""PCI Express and what lies on it: link widths, access control, IOMMU, GPUDirect RDMA, NUMA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from nccl_slurm.doctor.check import Finding, NotObserved, Proof
+from nccl_slurm.doctor.checks.node import machine
+from nccl_slurm.doctor.checks.node.look import Look, NodeCheck, is_absent
+from nccl_slurm.doctor.checks.node.machine import GPU_SOURCES, PCI_SOURCES, RDMA_SOURCES
+from nccl_slurm.doctor.read import lspci, pci, procfs
+from nccl_slurm.doctor.read.smi import Gpu
+
+__all__ = ["CHECKS"]
+
+_NONE = "this machine has no NVIDIA GPU"
+_NETWORK = ("efa", "mlx5_core", "bnxt_en", "ice", "irdma", "ionic")
+_PEERMEM = ("nvidia_peermem", "efa_nv_peermem", "nv_peer_mem")
+#: From Linux 5.12 on a device's memory is shared by DMA-BUF; of NVIDIA's drivers the open one does its part.
+_DMABUF_KERNEL = (5, 12)
+
+
+def _links(look: Look) -> Iterator[Finding]:
+    """Width of GPUs and of RDMA cards. A link of fewer lanes is a bad contact or a dying board; a lower speed is how an
+    idle GPU saves power, so it counts on busy ones alone."""
+    if machine.has_gpus(look.seen) is False and not look.seen.present("rdma-drivers"):
+        yield look.not_applicable("no GPU and no RDMA card")
+        return
+    wrong: list[Finding] = []
+    read = 0
+    try:
+        gpus = machine.gpus(look.seen)
+    except NotObserved:
+        gpus = ()
+    widest = max((gpu.width_max or 0 for gpu in gpus), default=0)
+    for gpu in gpus:
+        read += gpu.width is not None
+        wrong += _gpu_link(look, gpu, widest)
+    listed = {gpu.bus for gpu in gpus if gpu.width is not None}
+    for one in machine.functions(look.seen, "pci-links"):
+        mine = one.driver in _NETWORK or (one in pci.gpus([one]) and one.slot[:-2] not in listed)
+        read += mine and one.width is not None
+        wrong += _function_link(look, one) if mine else []
+    yield from wrong
+    if not read:
+        raise NotObserved("neither the driver nor the kernel tells the width of a link")
+    if not wrong:
+        yield look.passed("all links have their full width")
+
+
+def _gpu_link(look: Look, gpu: Gpu, widest: int) -> Iterator[Finding]:
+    proof = machine.smi_proof(f"{gpu.bus} link_width {gpu.width}x of {gpu.width_max}x, gen {gpu.gen} of {gpu.gen_max}")
+    most = max(gpu.width_max or 0, widest)
+    idle = gpu.throttle is None or "gpu_idle" in gpu.throttle
+    if gpu.width is not None and gpu.width < most:
+        yield look.fail(
+            "P1", f"{gpu.label}: PCIe link of {gpu.width} lanes, where {most} belong", proof, gpu=gpu.bus or ""
+        )
+    elif gpu.gen is not None and gpu.gen_max is not None and gpu.gen < gpu.gen_max and not idle:
+        yield look.warn(
+            "P1", f"{gpu.label}: PCIe generation {gpu.gen} of {gpu.gen_max} under load", proof, gpu=gpu.bus or ""
+        )
+
+
+def _function_link(look: Look, one: pci.Function) -> list[Finding]:
+    if one.width is None or one.width_max is None or one.width >= one.width_max:
+        return []
+    proof = Proof(f"/sys/bus/pci/devices/{one.slot}", f"current_link_width {one.width}, max_link_width {one.width_max}")
+    text = f"{one.driver or 'GPU'} {one.slot}: PCIe link of {one.width} lanes, where {one.width_max} belong"
+    return [look.fail("P1", text, proof, device=one.slot)]
+
+
+def _acs(look: Look) -> Iterator[Finding]:
+    """Access Control Services that redirect make GPU and card talk through the root complex: GPUDirect gets slow, or
+    hangs. Inside a virtual machine there are no such bridges, and nothing to do."""
+    if machine.has_gpus(look.seen) is False:
+        yield look.not_applicable(_NONE)
+        return
+    found = lspci.read(look.seen.text("pci-access"))
+    redirects = [one for one in found.bridges if one.redirects]
+    validates = [one for one in found.bridges if one.validates and not one.redirects]
+    if redirects:
+        proofs = [Proof("lspci -vvv", f"{one.slot} ACSCtl: {one.control}") for one in redirects]
+        text = f"{len(redirects)} PCI bridges redirect peer-to-peer traffic (ACS)"
+        yield look.warn("P1", text, *proofs, bridge=redirects[0].slot)
+    elif validates:
+        proofs = [Proof("lspci -vvv", f"{one.slot} ACSCtl: {one.control}") for one in validates]
+        yield look.warn("P2", f"{len(validates)} PCI bridges check sources (ACS), and redirect nothing", *proofs)
+    elif found.denied:
+        raise NotObserved("lspci shows capabilities to root alone: look as root")
+    elif not found.devices:
+        raise NotObserved("lspci lists no device")
+    else:
+        yield look.passed("no PCI bridge redirects peer-to-peer traffic")
+
+
+def _iommu(look: Look) -> Iterator[Finding]:
+    """On, and translating, it sends GPUDirect traffic through the root complex; passed through it does no harm."""
+    if machine.has_gpus(look.seen) is False:
+        yield look.not_applicable(_NONE)
+        return
+    options = procfs.options(look.seen.text("kernel-command-line"))
+    units = [name for path, text in _groups(look).items() if path.endswith("/class/iommu") for name in text.split()]
+    passed = options.get("iommu") == "pt" or options.get("iommu.passthrough") == "1" or _says_passthrough(look)
+    if not units:
+        yield look.passed("no IOMMU is at work")
+    elif passed:
+        yield look.passed("the IOMMU passes devices through", Proof("/sys/class/iommu", " ".join(units)[:200]))
+    else:
+        proofs = (Proof("/proc/cmdline", look.seen.text("kernel-command-line").strip()[:300]),)
+        text = "the IOMMU translates addresses of devices: GPUDirect goes through the root complex"
+        yield look.warn("P1", text, Proof("/sys/class/iommu", " ".join(units)[:200]), *proofs)
+
+
+def _groups(look: Look) -> dict[str, str]:
+    files = look.seen.present("iommu-groups")
+    if files.unread and not files:
+        raise NotObserved(f"/sys/class/iommu: {next(iter(files.unread.values()))}")
+    return files
+
+
+def _says_passthrough(look: Look) -> bool:
+    try:
+        lines = look.seen.reader("kernel")["lines"]
+        return any("Default domain type: Passthrough" in str(line) for line in lines)
+    except (NotObserved, KeyError, TypeError):
+        return False
+
+
+def _peermem(look: Look) -> Iterator[Finding]:
+    """GPUDirect RDMA needs somebody who gives the card the GPU's pages: EFA's driver names him in ``p2p``."""
+    seen = look.seen
+    if machine.has_gpus(seen) is False:
+        yield look.not_applicable(_NONE)
+        return
+    found = machine.devices(seen, "rdma-p2p")
+    if not found:
+        yield look.not_applicable("no RDMA card is here")
+        return
+    told = {one.p2p for one in found if one.p2p is not None}
+    if told:
+        proof = Proof("/sys/class/infiniband/*/device/p2p", ", ".join(sorted(told)) or "(empty)")
+        if all(word.startswith("NVIDIA") for word in told):
+            yield look.passed(f"EFA gets the GPUs' pages from: {', '.join(sorted(told))}", proof)
+        else:
+            yield look.fail("P1", "EFA has nobody who gives it the GPUs' pages: no GPUDirect RDMA", proof)
+        return
+    yield from _by_modules(look)
+
+
+def _by_modules(look: Look) -> Iterator[Finding]:
+    loaded = procfs.modules(look.seen.text("kernel-modules"))
+    helpers = sorted(loaded & set(_PEERMEM))
+    if helpers:
+        yield look.passed(f"{', '.join(helpers)} gives RDMA cards the GPUs' pages", Proof("/proc/modules", helpers[0]))
+        return
+    release = procfs.kernel_release(look.seen.kernel)
+    driver = procfs.driver(look.seen.text("nvidia-driver"))
+    if release is None or driver is None:
+        raise NotObserved("kernel and driver versions are not told, and nvidia_peermem is not loaded")
+    proofs = (Proof("/proc/modules", "no nvidia_peermem"), Proof("uname -r", look.seen.kernel))
+    if release >= _DMABUF_KERNEL and driver.open:
+        yield look.passed("kernel and open driver share the GPUs' pages by DMA-BUF", *proofs)
+    else:
+        text = "nvidia_peermem is not loaded, and DMA-BUF needs Linux 5.12 and the open driver: no GPUDirect RDMA"
+        yield look.warn("P1", text, *proofs)
+
+
+def _numa(look: Look) -> Iterator[Finding]:
+    """Memory on each node of the machine, and GPUs that tell which they are near."""
+    files = look.seen.files("numa")
+    empty = [
+        path.split("/")[-2]
+        for path, text in files.items()
+        if path.endswith("/meminfo") and "MemTotal:" in text and text.split("MemTotal:")[1].split()[:1] == ["0"]
+    ]
+    nodes = {path.split("/")[-2] for path in files}
+    with_cpus = {path.split("/")[-2] for path, text in files.items() if path.endswith("/cpulist") and text.strip()}
+    bare = sorted(set(empty) & with_cpus)
+    lost = _lost_gpus(look) if len(with_cpus) > 1 else []
+    if bare:
+        proofs = [Proof(f"/sys/devices/system/node/{name}/meminfo", "MemTotal: 0 kB") for name in bare]
+        yield look.warn("P1", f"processors without memory of their own: {', '.join(bare)}", *proofs)
+    elif lost:
+        proofs = [Proof(f"/sys/bus/pci/devices/{slot}/numa_node", "-1") for slot in lost]
+        yield look.warn("P2", "the firmware does not tell which processor GPUs are near", *proofs)
+    else:
+        yield look.passed(f"{len(nodes)} NUMA nodes, each with memory")
+
+
+def _lost_gpus(look: Look) -> list[str]:
+    try:
+        found = pci.gpus(machine.functions(look.seen, "pci-numa"))
+        told = look.seen.present("pci-numa")
+    except NotObserved as error:
+        if is_absent(error):
+            return []
+        raise
+    slots = {path.split("/")[-2].lower() for path in told}
+    return [one.slot for one in found if one.numa is None and one.slot in slots]
+
+
+CHECKS: Iterable[NodeCheck] = (
+    NodeCheck("node.pcie", "PCIe links have their full width", (*GPU_SOURCES, "pci-links", "rdma-drivers"), _links),
+    NodeCheck("node.acs", "No bridge redirects peer-to-peer traffic", (*GPU_SOURCES, "pci-access"), _acs),
+    NodeCheck(
+        "node.iommu",
+        "The IOMMU does not stand in the way",
+        (*GPU_SOURCES, "kernel-command-line", "iommu-groups", "kernel"),
+        _iommu,
+    ),
+    NodeCheck(
+        "node.peermem",
+        "RDMA cards reach the GPUs' memory",
+        (*GPU_SOURCES, *RDMA_SOURCES, "rdma-p2p", "kernel-modules", "nvidia-driver"),
+        _peermem,
+    ),
+    NodeCheck("node.numa", "Every processor has its memory", (*PCI_SOURCES, "numa", "pci-numa"), _numa),
+)

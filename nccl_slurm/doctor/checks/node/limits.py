@@ -1,0 +1,188 @@
+"""Limits and memory that ranks get: from the ranks themselves, else from slurmd, which hands its own to them.
+
+A shell's limits are no matter: those of a login or of an agent's shell differ from a job's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from nccl_slurm.doctor.check import Finding, NotObserved, Proof
+from nccl_slurm.doctor.checks.node import machine
+from nccl_slurm.doctor.checks.node.look import Look, NodeCheck
+from nccl_slurm.doctor.checks.node.machine import RDMA_SOURCES
+from nccl_slurm.doctor.read import procfs
+from nccl_slurm.doctor.read.procfs import UNLIMITED
+from nccl_slurm.doctor.table import table
+
+__all__ = ["CHECKS"]
+
+_KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
+_SHM = "/dev/shm"  # noqa: S108 # its room is what is asked
+_LIMITS_OF = ("slurmstepd", "slurmd")
+#: A file that young may be in the making.
+_YOUNG_S = 300.0
+_SOURCES = ("ranks", "daemons")
+
+
+def _limit(look: Look, name: str) -> list[tuple[str, float, Proof]]:
+    """(whose, soft limit, proof), of every rank; where none runs, of what starts them."""
+    rows = [("rank", row) for row in _ranks(look)]
+    if not rows:
+        told = look.seen.reader("daemons")
+        daemons = [row for row in told if isinstance(row, dict)] if isinstance(told, list) else []
+        rows += [(comm, row) for comm in _LIMITS_OF for row in daemons if row.get("comm") == comm][:1]
+    found = []
+    for whose, row in rows:
+        limits = procfs.limits(str(row.get("limits", "")))
+        if name in limits:
+            proof = Proof(f"/proc/{row.get('pid')}/limits", f"{name}: {_shown(limits[name].soft)} ({whose})")
+            found.append((whose, limits[name].soft, proof))
+    if not found:
+        raise NotObserved(f"{name.lower()}: no rank runs here whose limits can be read, and no slurmd")
+    return found
+
+
+def _ranks(look: Look) -> list[Mapping[str, Any]]:
+    try:
+        return machine.ranks(look.seen)
+    except NotObserved:
+        return []
+
+
+def _shown(value: float) -> str:
+    return "unlimited" if value == UNLIMITED else f"{value:.0f}"
+
+
+def _lowest(look: Look, name: str) -> tuple[str, float, Proof]:
+    return min(_limit(look, name), key=lambda one: one[1])
+
+
+def _memlock(look: Look) -> Iterator[Finding]:
+    whose, value, proof = _lowest(look, "Max locked memory")
+    if value < table()["memlock-least-mib"] * _MIB:
+        yield look.fail("P0", f"locked memory of a {whose} is limited so low that RDMA can't register buffers", proof)
+    elif value < table()["memlock-gib"] * _GIB:
+        yield look.warn("P1", f"locked memory of a {whose} is below {table()['memlock-gib']:g} GiB", proof)
+    else:
+        yield look.passed(f"locked memory of a {whose}: enough", proof)
+
+
+def _stack(look: Look) -> Iterator[Finding]:
+    """Unlimited is no large stack: glibc then gives each thread 2 MiB on x86-64 (pthread_create(3))."""
+    whose, value, proof = _lowest(look, "Max stack size")
+    if value < table()["stack-least-kib"] * _KIB:
+        yield look.fail("P1", f"the stack of a {whose} is below {table()['stack-least-kib']:g} KiB", proof)
+    elif value == UNLIMITED:
+        yield look.warn("P2", f"the stack of a {whose} is unlimited: threads get 2 MiB each", proof)
+    else:
+        yield look.passed(f"the stack of a {whose}: enough", proof)
+
+
+def _nofile(look: Look) -> Iterator[Finding]:
+    whose, value, proof = _lowest(look, "Max open files")
+    if value < table()["nofile-least"]:
+        yield look.fail("P1", f"a {whose} may open fewer than {table()['nofile-least']:g} files", proof)
+    elif value < table()["nofile"]:
+        yield look.warn(
+            "P2", f"a {whose} may open fewer than {table()['nofile']:g} files: too few for many peers", proof
+        )
+    else:
+        yield look.passed(f"open files of a {whose}: enough", proof)
+
+
+# shared memory
+
+
+def _shm(look: Look) -> Iterator[Finding]:
+    """That of the ranks, which may be a container's own, else the node's."""
+    rows = [(f"/proc/{row.get('pid')}/root/dev/shm", row.get("shm")) for row in _ranks(look)]
+    rooms = {where: room for where, room in rows if isinstance(room, dict)}
+    if not rooms:
+        told = look.seen.reader("mounts")
+        room = told.get("room", {}).get(_SHM) if isinstance(told, dict) else None
+        if not isinstance(room, dict):
+            raise NotObserved(f"{_SHM} is not there, or can't be read")
+        rooms = {_SHM: room}
+    where, room = min(rooms.items(), key=lambda one: _number(one[1], "size"))
+    yield from _room(look, where, _number(room, "size"), _number(room, "free"))
+    yield from _kind(look)
+
+
+def _room(look: Look, where: str, size: float, free: float) -> Iterator[Finding]:
+    used = 1.0 - free / size if size else 1.0
+    proof = Proof(f"df {where}", f"{size / _GIB:.1f} GiB, {used:.0%} in use")
+    if size < table()["shm-least-gib"] * _GIB:
+        yield look.fail("P0", f"{_SHM} is smaller than {table()['shm-least-gib']:g} GiB", proof)
+    elif used >= table()["shm-used-share"]:
+        yield look.warn("P1", f"{_SHM} is nearly full", proof)
+    elif size < table()["shm-gib"] * _GIB:
+        yield look.warn("P1", f"{_SHM} is smaller than {table()['shm-gib']:g} GiB", proof)
+    else:
+        yield look.passed(f"{_SHM} has room", proof)
+
+
+def _kind(look: Look) -> Iterator[Finding]:
+    try:
+        told = look.seen.reader("mounts")
+        rows = [row for row in told["table"] if isinstance(row, list) and len(row) > 2 and row[1] == _SHM]
+    except (NotObserved, KeyError, TypeError):
+        return
+    if rows and rows[-1][2] != "tmpfs":
+        yield look.warn("P1", f"{_SHM} is no tmpfs", Proof("/proc/mounts", " ".join(map(str, rows[-1]))[:200]))
+
+
+def _number(room: Mapping[str, Any], key: str) -> float:
+    value = room.get(key)
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _stale(look: Look) -> Iterator[Finding]:
+    """Files of NCCL that no process has mapped: left by ranks that were killed. Those of a running job are none."""
+    told = look.seen.reader("shm-files")
+    rows = [row for row in told.get("files", ()) if isinstance(row, dict)] if isinstance(told, dict) else []
+    mine = [row for row in rows if "/nccl-" in str(row.get("path"))]
+    left = [row for row in mine if not row.get("holders") and look.seen.at - _number(row, "mtime") > _YOUNG_S]
+    if left and told.get("unreadable"):
+        yield look.unknown(f"{len(left)} files of NCCL may be left over: processes of other users can't be looked at")
+    elif left:
+        proofs = [Proof("ls -l", f"{row.get('path')} uid {row.get('uid')} {row.get('size')} bytes") for row in left]
+        size = sum(_number(row, "size") for row in left)
+        text = "files of NCCL are left in /dev/shm by ranks that are gone"
+        yield look.warn("P2", text, *proofs, count=str(len(left)), mib=f"{size / _MIB:.0f}")
+    else:
+        yield look.passed("no files of NCCL are left over in /dev/shm", Proof("ls /dev/shm", f"{len(mine)} in use"))
+
+
+def _huge(look: Look) -> Iterator[Finding]:
+    """EFA's provider takes huge pages for its buffers where there are some, and ordinary ones where not."""
+    if not any(one.efa for one in machine.devices(look.seen)):
+        yield look.not_applicable("no EFA card is here")
+        return
+    pages = procfs.meminfo(look.seen.text("memory"))
+    total, free = pages.get("HugePages_Total"), pages.get("HugePages_Free")
+    if total is None or free is None:
+        raise NotObserved("/proc/meminfo tells no huge pages")
+    proof = Proof("/proc/meminfo", f"HugePages_Total {total}, HugePages_Free {free}")
+    if total and not free:
+        yield look.warn("P2", "all huge pages are taken: EFA falls back to ordinary ones", proof)
+    elif not total and not any("FI_EFA_USE_HUGE_PAGE" in _environment(row) for row in _ranks(look)):
+        yield look.warn("P2", "there are no huge pages: EFA's buffers take ordinary ones", proof)
+    else:
+        yield look.passed("huge pages are free", proof)
+
+
+def _environment(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    value = row.get("environment")
+    return value if isinstance(value, dict) else {}
+
+
+CHECKS: Iterable[NodeCheck] = (
+    NodeCheck("node.shm", "Shared memory has room", ("ranks", "mounts"), _shm),
+    NodeCheck("node.stale-shm", "No files of dead ranks in shared memory", ("shm-files",), _stale),
+    NodeCheck("node.memlock", "Ranks may lock enough memory", _SOURCES, _memlock),
+    NodeCheck("node.stack", "Ranks have a stack of the right size", _SOURCES, _stack),
+    NodeCheck("node.nofile", "Ranks may open enough files", _SOURCES, _nofile),
+    NodeCheck("node.huge-pages", "EFA finds huge pages", ("ranks", "memory", *RDMA_SOURCES), _huge),
+)

@@ -1,0 +1,325 @@
+"""Cards and ports for traffic between nodes: EFA, InfiniBand and RoCE, their counters, MTU, firewall, names."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from nccl_slurm.doctor.check import Finding, NotObserved, Proof
+from nccl_slurm.doctor.checks.node import machine
+from nccl_slurm.doctor.checks.node.look import Look, NodeCheck
+from nccl_slurm.doctor.checks.node.machine import PCI_SOURCES, RDMA_SOURCES
+from nccl_slurm.doctor.read import firewall, netdev, pci, procfs
+from nccl_slurm.doctor.read.ports import Device, Port
+from nccl_slurm.doctor.table import table
+
+__all__ = ["CHECKS"]
+
+_FOLDER = "/sys/class/infiniband"
+_UP = ("ACTIVE", "ACTIVE_DEFER")
+#: Counters that tell of lost or repeated packets, or of a link that went down. Traffic and congestion are none.
+_PORT_ERRORS = frozenset(
+    [
+        "symbol_error",
+        "link_error_recovery",
+        "link_downed",
+        "port_rcv_errors",
+        "port_xmit_discards",
+        "excessive_buffer_overrun_errors",
+        "local_link_integrity_errors",
+        "port_rcv_remote_physical_errors",
+        "out_of_sequence",
+        "packet_seq_err",
+        "rnr_nak_retry_err",
+        "local_ack_timeout_err",
+        "implied_nak_seq_err",
+        "req_cqe_error",
+        "req_transport_retries_exceeded",
+        "rx_icrc_encapsulated",
+        "rx_drops",
+        "retrans_timeout_events",
+        "unresponsive_remote_events",
+        "impaired_remote_conn_events",
+    ]
+)
+_LINK_ERRORS = frozenset(
+    ["rx_errors", "tx_errors", "rx_crc_errors", "rx_missed_errors", "rx_fifo_errors", "tx_carrier_errors"]
+)
+_RENDEZVOUS = (29400, 29500, 28028)
+
+
+def _efa(look: Look) -> Iterator[Finding]:
+    """One device is one card. Fewer than the type has cost bandwidth on this node, and so on all."""
+    row = machine.instance(look.seen)
+    cards = [one for one in machine.devices(look.seen) if one.efa]
+    on_bus = _efas_on_bus(look)
+    wanted = None if row is None else row.efa
+    if not cards and not on_bus and not wanted:
+        yield look.not_applicable("no EFA card belongs to this machine")
+        return
+    proof = Proof(_FOLDER, " ".join(one.name for one in cards)[:400] or "no EFA device")
+    down = [(card, port) for card in cards for port in card.ports if port.state not in _UP]
+    if wanted is not None and row is not None and len(cards) < wanted:
+        yield _few(look, len(cards), wanted, row.type, proof, on_bus)
+    if down:
+        yield _down(look, down, len(cards))
+    if wanted is None and not down:
+        yield look.unknown(f"{len(cards)} EFA cards; how many belong to this type is not in the table", proof)
+    elif not down and len(cards) >= (wanted or 0):
+        yield look.passed(f"{len(cards)} EFA cards, all active", proof)
+
+
+def _few(look: Look, have: int, wanted: int, kind: str, proof: Proof, on_bus: Sequence[pci.Function] | None) -> Finding:
+    proofs = [proof]
+    if on_bus is not None:
+        proofs.append(Proof("/sys/bus/pci/devices", f"{len(on_bus)} EFA functions"))
+    if not _module(look):
+        proofs.append(Proof("/proc/modules", "efa is not loaded"))
+    values = {"count": str(have), "wanted": str(wanted), "type": kind}
+    if have == 0:
+        return look.fail("P0", f"none of the {wanted} EFA cards of {kind} is there", *proofs, values=values)
+    return look.fail("P1", f"{have} of the {wanted} EFA cards of {kind} are there", *proofs, values=values)
+
+
+def _down(look: Look, down: Sequence[tuple[Device, Port]], cards: int) -> Finding:
+    proofs = [Proof(f"{_FOLDER}/{card.name}/ports/{port.number}/state", str(port.state)) for card, port in down]
+    names = [card.name for card, _ in down]
+    said = "P0" if len(down) >= cards else "P1"
+    return look.fail("P0" if said == "P0" else "P1", f"{len(down)} EFA cards are not active", *proofs, device=names[0])
+
+
+def _efas_on_bus(look: Look) -> list[pci.Function] | None:
+    try:
+        return pci.efas(machine.functions(look.seen, "pci-devices"))
+    except NotObserved:
+        return None
+
+
+def _module(look: Look) -> bool:
+    try:
+        return "efa" in procfs.modules(look.seen.text("kernel-modules"))
+    except NotObserved:
+        return True
+
+
+def _ports(look: Look) -> Iterator[Finding]:
+    """InfiniBand and RoCE. A RoCE port may be unused; of InfiniBand ports none is there for nothing."""
+    cards = [one for one in machine.devices(look.seen) if not one.efa]
+    ports = [(card, port) for card in cards for port in card.ports]
+    if not ports:
+        yield look.not_applicable("no InfiniBand or RoCE port is here")
+        return
+    down = [(card, port) for card, port in ports if port.state not in _UP]
+    fabric = [(card, port) for card, port in down if port.layer != "Ethernet"]
+    proofs = [_port_proof(card, port) for card, port in (fabric or down)]
+    if len(down) == len(ports):
+        yield look.fail("P0", "no InfiniBand or RoCE port is active", *proofs, device=ports[0][0].name)
+    elif fabric:
+        yield look.fail("P1", f"{len(fabric)} InfiniBand ports are not active", *proofs, device=fabric[0][0].name)
+    elif down:
+        yield look.warn("P2", f"{len(down)} RoCE ports are not active, if they are meant to be", *proofs)
+    yield from _rates(look, [(card, port) for card, port in ports if port.state in _UP])
+    if not fabric and len(down) < len(ports):
+        yield look.passed(f"{len(ports) - len(down)} of {len(ports)} ports are active")
+
+
+def _rates(look: Look, ports: Sequence[tuple[Device, Port]]) -> Iterator[Finding]:
+    """Among ports of one kind of card: one that trained to a lower rate has a bad cable or plug."""
+    for layer in sorted({port.layer or "" for _, port in ports}):
+        mine = [(card, port) for card, port in ports if (port.layer or "") == layer and _gigabits(port)]
+        if len(mine) < 3:
+            continue
+        common = Counter(_gigabits(port) for _, port in mine).most_common(1)[0]
+        slow = [(card, port) for card, port in mine if _gigabits(port) < common[0]]
+        if slow and common[1] * 2 > len(mine):
+            proofs = [_port_proof(card, port) for card, port in slow]
+            text = f"{len(slow)} ports run slower than the others ({common[0]:g} Gb/s)"
+            yield look.warn("P1", text, *proofs, device=slow[0][0].name)
+
+
+def _gigabits(port: Port) -> float:
+    found = re.match(r"([0-9]{1,5}(?:\.[0-9])?) Gb/sec", port.rate or "")
+    return float(found.group(1)) if found else 0.0
+
+
+def _port_proof(card: Device, port: Port) -> Proof:
+    words = f"{port.state}, {port.physical}, {port.rate}, {port.layer}"
+    return Proof(f"{_FOLDER}/{card.name}/ports/{port.number}", words)
+
+
+def _counters(look: Look) -> Iterator[Finding]:
+    """Counters run since boot: what counts is how many an hour, and which of the ports."""
+    hours = max((look.seen.at - look.seen.boot_time) / 3600.0, 1.0) if look.seen.boot_time else 0.0
+    if not hours:
+        raise NotObserved("since when the node runs is not known: counters since boot say nothing")
+    limit, wrong, read = table()["counter-per-hour"], [], 0
+    for where, name, value in (*_of_ports(look), *_of_links(look)):
+        read += 1
+        if value / hours >= limit:
+            wrong.append(Proof(f"{where}/{name}", f"{value} in {hours:.0f} h"))
+    if not read:
+        raise NotObserved("no counters of ports or interfaces are told")
+    if wrong:
+        names = sorted({proof.source.rsplit("/", 1)[-1] for proof in wrong})
+        text = f"ports lose or repeat packets: {', '.join(names[:5])}"
+        yield look.warn("P1", text, *wrong, ports=str(len(wrong)))
+    else:
+        yield look.passed("no port loses or repeats packets", Proof(_FOLDER, f"{read} counters over {hours:.0f} h"))
+
+
+def _of_ports(look: Look) -> Iterator[tuple[str, str, int]]:
+    try:
+        cards = machine.devices(look.seen, "rdma-counters")
+    except NotObserved:
+        return
+    for card in cards:
+        groups = {f"{_FOLDER}/{card.name}/hw_counters": card.counters}
+        groups |= {f"{_FOLDER}/{card.name}/ports/{port.number}": port.counters for port in card.ports}
+        for where, counters in groups.items():
+            yield from ((where, name, value) for name, value in counters.items() if name in _PORT_ERRORS)
+
+
+def _of_links(look: Look) -> Iterator[tuple[str, str, int]]:
+    for one in _interfaces(look, "link-counters"):
+        for name, value in one.statistics.items():
+            if name in _LINK_ERRORS:
+                yield f"/sys/class/net/{one.name}/statistics", name, value
+
+
+def _interfaces(look: Look, *keys: str) -> list[netdev.Interface]:
+    """Those of a real device, and up. Empty where they can't be read."""
+    files: dict[str, str] = {}
+    for key in ("links", "link-drivers", *keys):
+        try:
+            files.update(look.seen.present(key))
+        except NotObserved:
+            if key == "links":
+                return []
+    return [one for one in netdev.interfaces(files) if one.driver is not None and one.state != "down"]
+
+
+def _mtu(look: Look) -> Iterator[Finding]:
+    """Inside AWS large frames cost nothing; elsewhere what is right depends on the network, so nodes are compared."""
+    found = [one for one in _interfaces(look) if one.mtu is not None and one.ethernet]
+    if not found:
+        raise NotObserved("no network interface of a real device is up, or none can be read")
+    told = ", ".join(f"{one.name} {one.mtu}" for one in found[:8])
+    least = table()["mtu-bytes"]
+    small = [one for one in found if machine.is_aws(look.seen) and (one.mtu or 0) < least]
+    if small:
+        proofs = [Proof(f"/sys/class/net/{one.name}/mtu", str(one.mtu)) for one in small]
+        yield look.warn(
+            "P2", f"MTU below {least:g} on {', '.join(one.name for one in small[:4])}", *proofs, interface=small[0].name
+        )
+    elif len({one.mtu for one in found}) > 1 and not machine.is_aws(look.seen):
+        yield look.passed(f"interfaces differ in their MTU: {told}")
+    else:
+        yield look.passed(f"MTU {found[0].mtu}", Proof("/sys/class/net/*/mtu", told))
+
+
+# firewall
+
+
+def _firewall(look: Look) -> Iterator[Finding]:
+    """Only what may stop traffic of a job: a rule for all ports or for one in use, without an address of its own."""
+    texts = {key: _rules(look, key) for key in ("firewall-nft", "firewall-iptables")}
+    if all(text is None for text in texts.values()):
+        raise NotObserved("rules of the firewall can't be read (neither nft nor iptables-save, or not as root)")
+    ports = _in_use(look)
+    blocks = firewall.blocks(texts["firewall-nft"], texts["firewall-iptables"])
+    wide = [
+        one for one in blocks if not one.narrow and (one.policy or any(firewall.stops(one, port) for port in ports))
+    ]
+    if wide:
+        proofs = [Proof("nft list ruleset / iptables-save", f"{one.chain}: {one.line[:200]}") for one in wide]
+        shown = ", ".join(map(str, ports[:6]))
+        text = "the firewall stops traffic that no other rule lets in"
+        yield look.warn("P1", text, *proofs, port=str(ports[0]), ports=shown)
+    else:
+        yield look.passed(
+            f"no rule of the firewall stops the ports in use ({len(blocks)} rules that stop something else)"
+        )
+
+
+def _rules(look: Look, key: str) -> str | None:
+    try:
+        return look.seen.text(key)
+    except NotObserved:
+        return None
+
+
+def _in_use(look: Look) -> list[int]:
+    """Ports on which ranks listen, and those where they meet; else the usual ones."""
+    try:
+        rows = machine.ranks(look.seen)
+    except NotObserved:
+        rows = []
+    ports = {port for row in rows for port in row.get("listens") or () if isinstance(port, int)}
+    for row in rows:
+        environment = row.get("environment")
+        port = environment.get("MASTER_PORT", "") if isinstance(environment, dict) else ""
+        if str(port).isascii() and str(port).isdigit():
+            ports.add(int(port))
+    return sorted(ports) or list(_RENDEZVOUS)
+
+
+# names
+
+
+def _dns(look: Look) -> Iterator[Finding]:
+    told = look.seen.reader("names")
+    rows = {name: one for name, one in told.items() if isinstance(one, dict)} if isinstance(told, dict) else {}
+    if not rows:
+        yield look.not_applicable("no rank here goes by a name (MASTER_ADDR)")
+        return
+    for name, one in rows.items():
+        yield from _name(look, name, one)
+
+
+def _name(look: Look, name: str, one: Mapping[str, object]) -> Iterator[Finding]:
+    shown, seconds = name[:120], one.get("seconds")
+    if one.get("why"):
+        proof = Proof(f"getaddrinfo {shown}", str(one["why"])[:200])
+        yield look.fail("P0", f"{shown} does not resolve", proof, name=shown)
+        return
+    addresses = one.get("addresses")
+    own = isinstance(addresses, list) and addresses and all(str(a).startswith(("127.", "::1")) for a in addresses)
+    proof = Proof(f"getaddrinfo {shown}", f"{addresses} in {seconds} s")
+    mine = shown.split(".")[0] in (look.seen.node, look.seen.host.split(".")[0])
+    if own and mine:
+        yield look.passed(f"{shown} resolves to this node's own loopback, as its own name may", proof)
+    elif own and not shown.startswith(("127.", "localhost", "::1")):
+        yield look.fail(
+            "P0", f"{shown} resolves to this node's own loopback: ranks on other nodes meet nobody", proof, name=shown
+        )
+    elif isinstance(seconds, (int, float)) and seconds >= table()["dns-s"]:
+        yield look.warn("P2", f"{shown} resolves slowly", proof, name=shown)
+    else:
+        yield look.passed(f"{shown} resolves", proof)
+
+
+CHECKS: Iterable[NodeCheck] = (
+    NodeCheck(
+        "node.efa-cards",
+        "All EFA cards are there and active",
+        (*RDMA_SOURCES, *PCI_SOURCES, "pci-devices", "dmi", "kernel-modules"),
+        _efa,
+        explains=("node.libfabric", "node.ofi-plugin", "node.peermem"),
+    ),
+    NodeCheck("node.ib-ports", "InfiniBand and RoCE ports are active", RDMA_SOURCES, _ports),
+    NodeCheck(
+        "node.net-counters",
+        "Ports lose no packets",
+        (*RDMA_SOURCES, "rdma-counters", "links", "link-drivers", "link-counters"),
+        _counters,
+    ),
+    NodeCheck("node.mtu", "Interfaces take large frames", ("links", "link-drivers", "dmi"), _mtu),
+    NodeCheck("node.dns", "Names that ranks go by resolve", ("names",), _dns),
+    NodeCheck(
+        "node.firewall",
+        "The host's firewall lets a job through",
+        ("firewall-nft", "firewall-iptables", "ranks"),
+        _firewall,
+    ),
+)

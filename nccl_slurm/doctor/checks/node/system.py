@@ -1,0 +1,142 @@
+"""Disks, mounts and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from nccl_slurm.capture import clock as parsers
+from nccl_slurm.doctor.check import Finding, NotObserved, Priority, Proof
+from nccl_slurm.doctor.checks.node import machine
+from nccl_slurm.doctor.checks.node.look import Look, NodeCheck
+from nccl_slurm.doctor.table import table
+
+__all__ = ["CHECKS"]
+
+_GIB = 1 << 30
+_NVME = "/opt/dlami/nvme"
+_NO_DISK = ("/dev/shm", _NVME)  # noqa: S108 # has a check of its own
+
+
+def _mounts(look: Look) -> tuple[list[list[str]], Mapping[str, Mapping[str, Any]]]:
+    told = look.seen.reader("mounts")
+    if not isinstance(told, dict) or not isinstance(told.get("room"), dict):
+        raise NotObserved("mounts: the node's answer is none")
+    rows = told.get("table")
+    rows = [list(map(str, row)) for row in rows if isinstance(row, list)] if isinstance(rows, list) else []
+    return rows, {path: room for path, room in told["room"].items() if isinstance(room, dict)}
+
+
+def _disk(look: Look) -> Iterator[Finding]:
+    """Each local file system once. Full is what an ordinary user can't write to any more."""
+    rows, rooms = _mounts(look)
+    seen: set[tuple[object, ...]] = set()
+    wrong = []
+    for path, room in rooms.items():
+        key = tuple(room.get(name) for name in ("size", "inodes", "free"))
+        if path not in _NO_DISK and key not in seen:
+            seen.add(key)
+            wrong += list(_full(look, path, room))
+    yield from wrong
+    yield from _read_only(look, rows)
+    if not seen:
+        raise NotObserved("no local file system can be read")
+    if not wrong:
+        yield look.passed(f"{len(seen)} local file systems have room")
+
+
+def _full(look: Look, path: str, room: Mapping[str, Any]) -> Iterator[Finding]:
+    space, inodes = _share(room, "size", "available"), _share(room, "inodes", "inodes_free")
+    proof = Proof(f"df {path}", f"{space:.0%} of {_number(room, 'size') / _GIB:.0f} GiB, {inodes:.0%} of inodes in use")
+    weight: Priority = "P0" if path == "/" else "P1"
+    if space >= table()["disk-full-share"]:
+        yield look.fail(weight, f"{path} is full", proof, path=path)
+    elif space >= table()["disk-share"]:
+        yield look.fail("P1", f"{path} is nearly full", proof, path=path)
+    elif space >= table()["disk-watch-share"] and path == "/":
+        yield look.warn("P2", f"{path} fills up", proof, path=path)
+    if inodes >= table()["disk-share"]:
+        yield look.fail("P1", f"{path} has hardly any inodes left", proof, path=path)
+
+
+def _share(room: Mapping[str, Any], whole: str, rest: str) -> float:
+    """0 where a file system counts none (btrfs has no inodes)."""
+    return 1.0 - _number(room, rest) / _number(room, whole) if _number(room, whole) else 0.0
+
+
+def _number(room: Mapping[str, Any], key: str) -> float:
+    value = room.get(key)
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def _read_only(look: Look, rows: list[list[str]]) -> Iterator[Finding]:
+    """The kernel makes a broken disk read-only. Boot images that are so by design hold no /var."""
+    for row in rows:
+        if (
+            len(row) > 3
+            and row[1] in ("/", "/var")
+            and "ro" in row[3].split(",")
+            and row[2] not in ("squashfs", "overlay")
+        ):
+            proof = Proof("/proc/mounts", " ".join(row)[:200])
+            yield look.fail("P0", f"{row[1]} is read-only", proof, path=row[1])
+
+
+def _nvme(look: Look) -> Iterator[Finding]:
+    """HyperPod's own images mount the instance store there; jobs and containers that miss it fill the root disk."""
+    row = machine.instance(look.seen)
+    if row is None or not row.nvme or not look.seen.present("hyperpod-folder"):
+        yield look.not_applicable("no HyperPod node whose type has an instance store")
+        return
+    mounted, _ = _mounts(look)
+    mine = [one for one in mounted if len(one) > 1 and one[1] == _NVME]
+    if mine:
+        yield look.passed(f"{_NVME} is mounted", Proof("/proc/mounts", " ".join(mine[-1])[:200]))
+    else:
+        yield look.warn("P1", f"{_NVME} is not mounted", Proof("/proc/mounts", f"no {_NVME}"))
+
+
+def _clock(look: Look) -> Iterator[Finding]:
+    found, proof = _kept(look)
+    measured = look.seen.offset_s
+    if found is not None and found["synchronized"] is False:
+        yield look.warn("P1", "nothing keeps this node's clock", proof)
+    offset = found["offset_s"] if found is not None and found["offset_s"] is not None else None
+    told = max((abs(one) for one in (offset, measured) if one is not None), default=None)
+    if told is not None and told >= table()["clock-watch-s"]:
+        whose = Proof("clock beside that of this host", f"{measured:+.3f} s") if measured is not None else proof
+        text = f"the clock is off by more than {table()['clock-s']:g} s"
+        if told >= table()["clock-s"]:
+            yield look.fail("P1", text, proof, whose, seconds=f"{told:.3f}")
+        else:
+            yield look.warn("P2", f"the clock is off by more than {table()['clock-watch-s']:g} s", proof, whose)
+    elif found is None and measured is None:
+        raise NotObserved("neither chronyc nor timedatectl tells whether the clock is kept")
+    elif found is None or found["synchronized"]:
+        yield look.passed("the clock is kept" if found else "the clock agrees with this host's", proof)
+
+
+def _kept(look: Look) -> tuple[dict[str, Any] | None, Proof]:
+    for key, source, parse in (
+        ("clock", "chronyc -n -c tracking", parsers.chrony),
+        ("clock-systemd", "timedatectl show", _timedate),
+    ):
+        try:
+            found = parse(look.seen.text(key))
+        except NotObserved:
+            continue
+        if found is not None:
+            return found, Proof(source, f"offset {found['offset_s']} s, synchronised {found['synchronized']}")
+    return None, Proof("chronyc, timedatectl", "no answer")
+
+
+def _timedate(text: str) -> dict[str, Any] | None:
+    lines = (line for line in text.splitlines() if line.startswith("NTPSynchronized="))
+    return parsers.timedate(next(lines, ""))
+
+
+CHECKS: Iterable[NodeCheck] = (
+    NodeCheck("node.disk", "Local disks have room", ("mounts",), _disk),
+    NodeCheck("node.nvme-mount", "HyperPod's fast disk is mounted", ("mounts", "dmi", "hyperpod-folder"), _nvme),
+    NodeCheck("node.clock", "The clock is kept", ("clock", "clock-systemd"), _clock),
+)
