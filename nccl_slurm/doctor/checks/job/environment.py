@@ -194,6 +194,4 @@ def _shown(value: str) -> str:
     return value if value == NOT_SET else visible(redacted(value), _VALUE_MAX)
 
 
-CHECKS: Iterable[JobCheck] = (
-    JobCheck(ID, "all ranks of the job have the same settings and meet at one place", ("ranks",), judge),
-)
+CHECKS: Iterable[JobCheck] = (JobCheck(ID, "Ranks have the same settings and meet at one place", ("ranks",), judge),)

@@ -146,5 +146,5 @@ def _amount(value: float, unit: str = "B") -> str:
 
 
 CHECKS: Iterable[JobCheck] = (
-    JobCheck(ID, "limits of the ranks are large enough, and the same on all", ("ranks", "rdma-drivers"), judge),
+    JobCheck(ID, "Ranks have the same limits, and large ones", ("ranks", "rdma-drivers"), judge),
 )

@@ -77,4 +77,4 @@ def _why_nothing(gaps: Sequence[Gap]) -> str:
     return f"the job's output says nothing: {why}"
 
 
-CHECKS: Iterable[JobCheck] = (JobCheck(ID, "the job's output holds no line of a failure", (), judge),)
+CHECKS: Iterable[JobCheck] = (JobCheck(ID, "The job's output tells no failure", (), judge),)

@@ -97,7 +97,7 @@ def _odd(observed: JobObserved, facts: Sequence[Fact]) -> Iterator[Finding]:
             "P1",
             nodes=_known(observed, (who for who in odd.split.odd if isinstance(who, str))),
             proofs=lines_of(odd.facts[:SHOWN]),
-            )
+        )
 
 
 def _values(odd: Odd) -> str:
@@ -132,4 +132,4 @@ def _known(observed: JobObserved, hosts: Iterable[str | None]) -> list[str]:
     return sorted({host for host in hosts if host and HOST.match(host) and host in nodes})
 
 
-CHECKS: Iterable[JobCheck] = (JobCheck(ID, "ranks use the adapters that their nodes have, all alike", SOURCES, judge),)
+CHECKS: Iterable[JobCheck] = (JobCheck(ID, "Ranks use their nodes' adapters, all alike", SOURCES, judge),)
