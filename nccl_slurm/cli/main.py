@@ -28,6 +28,7 @@ COMMANDS = {
     "explain": "explain",
     "prompt": "prompt",
     "repro": "repro",
+    "bundle": "bundle",
     "jobs": "jobs",
     "nodes": "nodes",
     "drains": "drains",

@@ -12,6 +12,7 @@ from nccl_slurm.info.path import paths
 from nccl_slurm.info.teller import told
 from nccl_slurm.info.version import versions
 from nccl_slurm.model import Culprit, Evidence, Fact, Gap, Job, NodeView, Rank, Recommendation, Verdict
+from nccl_slurm.report.escalation import as_json, of_report
 
 __all__ = ["FACTS_MAX", "build"]
 
@@ -46,7 +47,7 @@ def build(
     adapters = nics(evidence.facts)
     off = {node.name: _off_by(node) for node in evidence.nodes}
     chosen = _chosen(evidence.facts, _cited(verdict, recommendations) | _ids_of(timeouts))
-    return {
+    report: dict[str, Any] = {
         "schema": "nccl-slurm/report/1",
         "status": status,
         "job": _job(evidence.job),
@@ -67,6 +68,7 @@ def build(
         "versions": _versions(evidence.facts),
         "timeouts": timeouts or None,
     }
+    return {**report, "escalation": as_json(of_report(report))}
 
 
 def _job(job: Job | None) -> dict[str, Any]:

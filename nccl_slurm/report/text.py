@@ -43,6 +43,7 @@ def render(report: Mapping[str, Any], *, color: bool = False, ranks: bool = Fals
         _around(report, color),
         _gaps(report, color),
         _suggestions(report, color),
+        _escalation(report, color),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
@@ -235,6 +236,17 @@ def _suggestions(report: Mapping[str, Any], color: bool) -> str:
         lines.extend(f"    {visible(command)}" for command in item["commands"])
     commands = any(item["commands"] for item in report["recommendations"])
     title = "Suggested command (run this yourself)" if commands else "Suggested next step"
+    return _section(title, "\n".join(lines), color)
+
+
+def _escalation(report: Mapping[str, Any], color: bool) -> str:
+    """Reports of earlier versions have no such key."""
+    told = report.get("escalation")
+    if not told:
+        return ""
+    lines = [f"{visible(told['why'], 6 * _TEXT_MAX)} [escalation.{visible(told['rule'])}]"]
+    lines.append(f"    {visible(told['command'])}")
+    title = "Nothing else is left to try here: hand the case on (run this yourself; it sends nothing)"
     return _section(title, "\n".join(lines), color)
 
 

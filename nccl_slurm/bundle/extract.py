@@ -1,0 +1,72 @@
+"""The lines around evidence, from the files in which it stands: which bytes, and what is made of them. Pure but for
+`read_spans`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+__all__ = ["FILES_MAX", "Span", "read_spans", "shown", "spans_of"]
+
+#: Bytes before and behind a line, and of one file in all. A watchdog's own lines are 300 to 2,000 bytes long.
+AROUND = 6_000
+FILE_MAX = 400_000
+FILES_MAX = 64
+
+
+@dataclass(frozen=True)
+class Span:
+    start: int
+    end: int
+
+
+def spans_of(report: Mapping[str, Any]) -> dict[str, list[Span]]:
+    """File, as the report names it → byte ranges around its facts, those that the verdict rests on first of all."""
+    cited = _cited(report)
+    facts = [
+        fact for fact in report["facts"] if fact["file"] and fact["offset"] is not None and fact["role"] != "benign"
+    ]
+    found: dict[str, list[int]] = {}
+    for fact in sorted(facts, key=lambda fact: (fact["id"] not in cited, fact["role"] != "cause")):
+        found.setdefault(fact["file"], []).append(int(fact["offset"]))
+    return {file: _merged(offsets) for file, offsets in list(found.items())[:FILES_MAX]}
+
+
+def _cited(report: Mapping[str, Any]) -> set[str]:
+    verdict = report["verdict"] or {}
+    people = [*verdict.get("culprits", ()), *verdict.get("suspects", ()), *report["recommendations"]]
+    return {one for person in people for one in person["evidence"]} | {
+        one for step in report["inferences"] for one in step["from"]
+    }
+
+
+def _merged(offsets: Sequence[int]) -> list[Span]:
+    """In the order of the file; of too many the first ones given stay."""
+    chosen = offsets[: FILE_MAX // (2 * AROUND)]
+    spans: list[Span] = []
+    for start, end in sorted((max(0, at - AROUND), at + AROUND) for at in chosen):
+        if spans and start <= spans[-1].end:
+            spans[-1] = Span(spans[-1].start, max(end, spans[-1].end))
+        else:
+            spans.append(Span(start, end))
+    return spans
+
+
+def read_spans(file: BinaryIO, spans: Iterable[Span]) -> list[tuple[Span, bytes]]:
+    """Whole lines where they are shorter than a span. Raises OSError."""
+    found = []
+    for span in spans:
+        file.seek(span.start)
+        data = file.read(span.end - span.start)
+        if data:
+            found.append((Span(span.start, span.start + len(data)), data))
+    return found
+
+
+def shown(name: str, found: Iterable[tuple[Span, bytes]]) -> str:
+    """As text, each piece below a line that tells its place."""
+    parts = [f"{name}\n"]
+    for span, data in found:
+        parts.append(f"\n--- bytes {span.start} to {span.end}\n{data.decode('utf-8', 'backslashreplace')}")
+    return "".join(parts)

@@ -1,0 +1,100 @@
+"""A report and all that is known around it → the files of a bundle, as many as fit. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nccl_slurm import __version__
+from nccl_slurm.bundle.index import index, support_case
+from nccl_slurm.bundle.part import Part, checksums, fitting, json_part, text_part
+from nccl_slurm.bundle.records import Kept, of_records
+from nccl_slurm.bundle.support import Case, answers, variables
+from nccl_slurm.doctor.aws.place import Place
+from nccl_slurm.model import Gap
+from nccl_slurm.report.escalation import of_report
+from nccl_slurm.report.quote import without_secrets
+from nccl_slurm.report.text import gap_lines, render
+
+__all__ = ["BYTES_DEFAULT", "Bundle", "Material", "make"]
+
+BYTES_DEFAULT = 100_000_000
+#: What the index and the checksums may take beside the files.
+_SUMMARY_LINES = 4
+
+
+@dataclass(frozen=True)
+class Material:
+    """``parts``: texts of Slurm, extracts. ``gaps``: of what was looked for beyond the report's own gaps."""
+
+    report: Mapping[str, Any]
+    place: Place
+    kept: Kept = field(default_factory=Kept)
+    doctor: Mapping[str, Any] | None = None
+    parts: Sequence[Part] = ()
+    gaps: Sequence[Gap] = ()
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """``left``: files for which there was no room."""
+
+    subject: str
+    parts: Sequence[Part]
+    left: Sequence[Part]
+    gaps: Sequence[Gap]
+
+    @property
+    def size(self) -> int:
+        return sum(len(part.data) for part in self.parts)
+
+
+def make(material: Material, most: int = BYTES_DEFAULT) -> Bundle:
+    """At most ``most`` bytes, but for the report, the support case, the index and the checksums, which always stay."""
+    report = without_secrets(material.report)
+    case = Case(report, material.place, material.kept.records, material.doctor)
+    everything = [
+        support_case(answers(case), of_report(report)),
+        text_part("report.txt", render(report, ranks=True), "the report for people", 0),
+        json_part("report.json", report, "the report with all its facts", 0),
+        json_part("case.json", _facts(case, material.kept), "window, versions, variables, instances: for programs", 0),
+        *_doctor(material.doctor),
+        *material.parts,
+        *of_records(material.kept),
+    ]
+    kept, left = fitting(everything, most)
+    gaps = [*material.gaps, *(Gap("report", line) for line in gap_lines(report))]
+    subject = _subject(report)
+    told = render(report).splitlines()[:_SUMMARY_LINES]
+    page = index(subject, [line for line in told if line], kept, left, gaps)
+    return Bundle(subject, [*kept, page, checksums([*kept, page])], left, gaps)
+
+
+def _subject(report: Mapping[str, Any]) -> str:
+    job = report["job"]
+    return f"job {job['id']} run {job['run']}" if job["id"] else "logs without a job"
+
+
+def _doctor(doctor: Mapping[str, Any] | None) -> Iterable[Part]:
+    return () if doctor is None else [json_part("doctor.json", doctor, "findings of nccl-slurm doctor", 1)]
+
+
+def _facts(case: Case, kept: Kept) -> dict[str, Any]:
+    job, place = case.report["job"], case.place
+    found = {answer.question.id: list(answer.lines) or None for answer in answers(case)}
+    return {
+        "schema": "nccl-slurm/bundle/1",
+        "nccl_slurm": __version__,
+        "job": {"id": job["id"], "run": job["run"], "start": job["start"], "end": job["end"]},
+        "hyperpod": {
+            "cluster": place.cluster,
+            "arn": place.arn,
+            "region": place.region,
+            "told_by": list(place.sources),
+        },
+        "answers": found,
+        "variables": [{"name": name, "value": value} for name, value in variables(case)],
+        "versions": case.report["versions"],
+        "nodes": {node: record["machine"] for node, record in sorted(kept.records.items())},
+    }

@@ -1,0 +1,174 @@
+"""``nccl-slurm bundle``: a job's case as one file or folder to hand on. Sends nothing anywhere."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from nccl_slurm import config
+from nccl_slurm.cli.options import config_option
+from nccl_slurm.cli.subject import report_of, subject_options
+from nccl_slurm.errors import InputError, StoreError
+
+__all__ = ["command"]
+
+_DOCTOR_MAX = 64 << 20
+_MB = 1_000_000
+
+
+@click.command()
+@subject_options
+@click.option("-o", "output", metavar="PATH", help="Write it here (default: nccl-slurm-JOBID-runN.tar.gz, mode 0600).")
+@click.option("--folder", is_flag=True, help="A folder in place of a packed tar.")
+@click.option("--doctor", "doctor", metavar="FILE", help="Findings of `nccl-slurm doctor --json`, to go in.")
+@click.option("--no-slurm", is_flag=True, help="Ask Slurm nothing.")
+@click.option(
+    "--max-mb",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="Files for which there is no room are left out, the least telling ones first.",
+)
+@click.option("--dry-run", is_flag=True, help="List what would be in it, and write nothing.")
+@click.option("--force", is_flag=True, help="PATH may exist; it is replaced.")
+@config_option
+def command(
+    jobid: str | None,
+    logs: str | None,
+    run: int | None,
+    output: str | None,
+    folder: bool,
+    doctor: str | None,
+    no_slurm: bool,
+    max_mb: int,
+    dry_run: bool,
+    force: bool,
+    config_path: str | None,
+) -> None:
+    """Put the case of job JOBID, or of --logs PATH, into one file: report, records, log lines, what support asks.
+
+    Secrets are redacted. Nothing is sent anywhere: look through it, then hand it on yourself.
+
+    \b
+    Exit status: 0 a bundle was made; 1 it can't be read or written; 2 usage
+    or configuration; 3 the job belongs to somebody else.
+    """
+    if force and folder:
+        raise click.UsageError("--force goes with a tar; a folder that is there stays")
+    report = report_of(jobid, logs, run, config_path)
+    loaded = config.load(config_path)
+    from nccl_slurm.bundle.make import make
+
+    bundle = make(_material(report, jobid, logs, run, loaded, doctor, no_slurm), max_mb * _MB)
+    name = _name(report)
+    path = output or (name if folder else f"{name}.tar.gz")
+    if not dry_run:
+        _write(path, bundle, report, folder=folder, force=force)
+    click.echo("\n".join(_told(path, bundle, dry_run)))
+
+
+def _material(
+    report: dict[str, Any],
+    jobid: str | None,
+    logs: str | None,
+    run: int | None,
+    loaded: config.Config,
+    doctor: str | None,
+    no_slurm: bool,
+) -> Any:
+    from nccl_slurm.bundle.make import Material
+    from nccl_slurm.bundle.read import of_job, of_logs
+    from nccl_slurm.bundle.slurmtext import of_slurm
+    from nccl_slurm.doctor.aws.place import find
+
+    extracts, gaps = of_logs(report, logs) if logs is not None else of_job(report, report["job"]["user"])
+    parts = list(extracts)
+    if jobid is not None and not no_slurm:
+        told, more = of_slurm(report["job"], loaded)
+        parts, gaps = [*parts, *told], [*gaps, *more]
+    kept, more = _kept(report, jobid, run, loaded)
+    place = find(configured=(loaded.site.aws_cluster, loaded.site.region))
+    return Material(report, place, kept, _findings(doctor), parts, [*gaps, *more])
+
+
+def _kept(report: dict[str, Any], jobid: str | None, run: int | None, loaded: config.Config) -> Any:
+    """Records of nodes are for who may read the store; a job's owner has the report."""
+    from nccl_slurm.bundle.records import Kept, kept_of
+    from nccl_slurm.cli.lookup import open_store
+    from nccl_slurm.errors import NotYours
+    from nccl_slurm.model import Gap
+
+    if jobid is None:
+        return Kept(), []
+    try:
+        store = open_store(loaded)
+    except (NotYours, InputError, StoreError) as error:
+        return Kept(), [Gap("node records and history of machines", str(error))]
+    try:
+        return kept_of(store, jobid, report["job"]["run"] if run is None else run, _named(report)), []
+    finally:
+        store.close()
+
+
+def _named(report: dict[str, Any]) -> list[str]:
+    verdict = report["verdict"] or {}
+    people = [person["host"] for key in ("culprits", "suspects") for person in verdict.get(key, ())]
+    named = [*people, *(item["target"] for item in report["recommendations"])]
+    return list(dict.fromkeys(name for name in named if name))
+
+
+def _findings(path: str | None) -> dict[str, Any] | None:
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            value = json.loads(file.read(_DOCTOR_MAX))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; --doctor takes what `nccl-slurm doctor --json` printed") from None
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict) or not isinstance(value.get("findings"), list):
+        raise InputError(f"{path}: no findings in it; --doctor takes what `nccl-slurm doctor --json` printed")
+    return value
+
+
+def _name(report: dict[str, Any]) -> str:
+    from nccl_slurm.bundle.part import safe
+
+    job = report["job"]
+    number = safe(str(job["id"]).replace("+", "_"), 0) if job["id"] else "logs"
+    return f"nccl-slurm-{number}" + (f"-run{int(job['run'])}" if job["run"] is not None else "")
+
+
+def _write(path: str, bundle: Any, report: dict[str, Any], *, folder: bool, force: bool) -> None:
+    from nccl_slurm.bundle.write import packed, to_folder, to_tar
+
+    if folder:
+        to_folder(path, bundle.parts)
+    else:
+        to_tar(path, packed(bundle.parts, _name(report), _ended(report)), force=force)
+
+
+def _ended(report: dict[str, Any]) -> float:
+    """The job's end is the time of all files: the same case makes the same tar."""
+    from datetime import datetime
+
+    end = report["job"]["end"]
+    return datetime.fromisoformat(end.replace("Z", "+00:00")).timestamp() if end else 0.0
+
+
+def _told(path: str, bundle: Any, dry_run: bool) -> list[str]:
+    from nccl_slurm.report.visible import visible
+
+    lines = [f"{len(part.data):>12}  {part.path}" for part in sorted(bundle.parts, key=lambda part: part.path)]
+    lines += [f"{len(part.data):>12}  {part.path}  left out: no room" for part in bundle.left]
+    lines += [f"not observed: {visible(gap.source, 120)}: {visible(gap.why, 200)}" for gap in bundle.gaps[:_GAPS_SHOWN]]
+    if len(bundle.gaps) > _GAPS_SHOWN:
+        lines.append(f"not observed: {len(bundle.gaps) - _GAPS_SHOWN} more, see INDEX.md")
+    what = "would be written" if dry_run else "written; nothing was sent"
+    return [*lines, f"{visible(path)}: {len(bundle.parts)} files, {bundle.size} bytes before packing, {what}"]
+
+
+_GAPS_SHOWN = 10

@@ -1,0 +1,99 @@
+"""Lines of HyperPod's own health checks in CloudWatch Logs → what they say. Never raises: they are text of a service
+that changes its form (``details`` and ``details: `` are both seen), and hold kernel lines of nodes.
+
+Streams: ``SagemakerHealthMonitoringAgent/<group>/<instance id>``, ``DeepHealthCheckResults/<id>`` (AWS, HyperPod
+resiliency).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["AGENT", "DEEP_CHECKS", "DETECTION", "Detection", "Result", "read_detection", "read_result"]
+
+AGENT, DEEP_CHECKS = "SagemakerHealthMonitoringAgent/", "DeepHealthCheckResults/"
+#: What CloudWatch is asked to filter by.
+DETECTION = "HealthMonitoringAgentDetectionEvent"
+
+_INSTANCE = re.compile(r"i-[0-9a-f]{8}(?:[0-9a-f]{9})?(?![0-9a-z])")
+_FAULTY = ("faultyinstance", "health check failed", "healthcheck failed")
+_BAD_LEVELS = ("error", "fatal", "critical")
+
+
+@dataclass(frozen=True)
+class Detection:
+    """``reason``: XidHardwareFailure, XidUserAppError …; ``text``: the condition and the kernel's line. Hostile."""
+
+    time: float | None
+    instance: str | None
+    reason: str | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """``bad``: it speaks of a faulty instance. ``time``: seconds since 1970."""
+
+    time: float | None
+    instance: str | None
+    bad: bool
+    text: str
+
+
+def read_detection(event: Mapping[str, Any]) -> Detection | None:
+    """None where the line is no detection: the filter of CloudWatch matches words."""
+    message = _message(event)
+    if DETECTION not in message:
+        return None
+    tree = _tree(message)
+    details = next((value for key, value in tree.items() if key.strip(" :").lower() == "details"), None)
+    told = details if isinstance(details, Mapping) else {}
+    reason, text = told.get("reason"), told.get("message")
+    return Detection(
+        time=_time(event),
+        instance=_instance(event, message),
+        reason=reason if isinstance(reason, str) and reason else None,
+        text=text if isinstance(text, str) and text else message,
+    )
+
+
+def read_result(event: Mapping[str, Any]) -> Result:
+    message = _message(event)
+    tree = _tree(message)
+    text = tree.get("msg")
+    level = str(tree.get("level") or "").lower()
+    bad = level in _BAD_LEVELS or any(word in message.lower() for word in _FAULTY)
+    return Result(_time(event), _instance(event, message), bad, text if isinstance(text, str) and text else message)
+
+
+def _message(event: Mapping[str, Any]) -> str:
+    message = event.get("message")
+    return message if isinstance(message, str) else ""
+
+
+def _tree(message: str) -> dict[str, Any]:
+    try:
+        value = json.loads(message)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _instance(event: Mapping[str, Any], message: str) -> str | None:
+    """By the stream's name; in a deep check's stream the lines may tell it."""
+    stream = event.get("logStreamName")
+    for text in (stream if isinstance(stream, str) else "", message):
+        found = _INSTANCE.findall(text)
+        if found:
+            return str(found[-1] if text is stream else found[0])
+    return None
+
+
+def _time(event: Mapping[str, Any]) -> float | None:
+    """CloudWatch counts milliseconds."""
+    at = event.get("timestamp")
+    return at / 1000.0 if isinstance(at, (int, float)) and not isinstance(at, bool) else None

@@ -1,0 +1,88 @@
+"""What HyperPod's own health checks found in the window, by CloudWatch Logs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from nccl_slurm.clock import rfc3339
+from nccl_slurm.doctor.aws.findings import AGENT, DEEP_CHECKS, Detection, Result
+from nccl_slurm.doctor.aws.observed import Aws
+from nccl_slurm.doctor.aws.rows import Word, load
+from nccl_slurm.doctor.aws.shape import AwsCheck, call, several, unread
+from nccl_slurm.doctor.check import Finding, NotObserved, Proof
+
+__all__ = ["DEEP_CHECK", "HEALTH_AGENT"]
+
+_AGENT, _DEEP = "aws.health-agent", "aws.deep-check"
+_PROOFS_MAX = 10
+_UNKNOWN = Word("other", "WARN", "P1", "a reason that this version does not know", "")
+
+
+def _agent(aws: Aws) -> Iterator[Finding]:
+    listed = aws.detections()
+    by_word: dict[tuple[str, str], tuple[Word, list[Detection]]] = {}
+    for one in listed.items:
+        row = load().of_agent(f"{one.reason or ''} {one.text}") or _UNKNOWN
+        by_word.setdefault((row.id, one.reason or ""), (row, []))[1].append(one)
+    for (_, reason), (row, found) in by_word.items():
+        yield _detected(aws, reason, row, found)
+    yield from unread(_AGENT, "the agent's log", listed.cut)
+    if listed.items or listed.cut:
+        return
+    if not aws.agent_wrote():
+        raise NotObserved(f"the health agent wrote nothing {_window(aws)}: whether it runs is not known")
+    yield Finding(_AGENT, "PASS", f"the health agent wrote its log, and detected nothing, {_window(aws)}")
+
+
+def _detected(aws: Aws, reason: str, row: Word, found: Sequence[Detection]) -> Finding:
+    nodes = list(dict.fromkeys(aws.node(one.instance) for one in found if one.instance))
+    times = [one.time for one in found if one.time is not None]
+    on = f" on {several(nodes)}" if nodes else ""
+    text = f"{reason or 'a detection'}{on}: {row.means}"
+    instances = " ".join(dict.fromkeys(one.instance for one in found if one.instance))
+    values = {"instance_id": instances, "reason": reason, "region": aws.region}
+    return Finding(
+        _AGENT,
+        row.status,
+        text,
+        row.priority,
+        nodes=nodes,
+        since=min(times, default=None),
+        proofs=tuple(_proof(aws, AGENT, one) for one in found[:_PROOFS_MAX]),
+        values=values,
+    )
+
+
+def _deep(aws: Aws) -> Iterator[Finding]:
+    """They run when an instance is made, or when somebody asks for one: most windows have none."""
+    listed = aws.results()
+    bad = [one for one in listed.items if one.bad]
+    if bad:
+        nodes = list(dict.fromkeys(aws.node(one.instance) for one in bad if one.instance))
+        text = f"a deep health check found a fault{' on ' + several(nodes) if nodes else ''}"
+        times = [one.time for one in bad if one.time is not None]
+        proofs = tuple(_proof(aws, DEEP_CHECKS, one) for one in bad[:_PROOFS_MAX])
+        since = min(times, default=None)
+        values = {"instance_id": " ".join(dict.fromkeys(one.instance for one in bad if one.instance))}
+        yield Finding(_DEEP, "FAIL", text, "P0", nodes=nodes, since=since, proofs=proofs, values=values)
+    yield from unread(_DEEP, "the log of deep health checks", listed.cut)
+    if bad or listed.cut:
+        return
+    if listed.items:
+        yield Finding(_DEEP, "PASS", f"{len(listed.items)} lines of deep health checks {_window(aws)}, none of a fault")
+    else:
+        yield Finding(_DEEP, "NOT-APPLICABLE", f"no deep health check wrote anything {_window(aws)}")
+
+
+def _proof(aws: Aws, stream: str, one: Detection | Result) -> Proof:
+    line = f"{rfc3339(one.time) or 'no time'} {one.instance or 'instance not told'}: {one.text}"
+    group = aws.place.log_group or "LOG-GROUP"
+    return call(aws, "logs", "filter-log-events", line, "--log-group-name", group, "--log-stream-name-prefix", stream)
+
+
+def _window(aws: Aws) -> str:
+    return f"from {rfc3339(aws.since)} to {rfc3339(aws.until)}"
+
+
+HEALTH_AGENT = AwsCheck(_AGENT, "detections of HyperPod's health agent inside the window", _agent)
+DEEP_CHECK = AwsCheck(_DEEP, "results of deep health checks inside the window", _deep)

@@ -1,0 +1,90 @@
+"""The words of AWS as data: ``data/aws.toml``, each row with its source."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from nccl_slurm.doctor.check import Priority, Status
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["Rows", "Word", "load"]
+
+
+@dataclass(frozen=True)
+class Word:
+    """What a word of the service means. ``match``: parts of a text in lower case, one of which it has."""
+
+    id: str
+    status: Status
+    priority: Priority | None
+    means: str
+    source: str
+    match: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """``efa``: instance types with EFA begin with one of these. ``covered``, ``uncovered``: on an EKS cluster."""
+
+    cluster: Mapping[str, Word]
+    group: Mapping[str, Word]
+    instance: Mapping[str, Word]
+    event: Sequence[Word]
+    agent: Sequence[Word]
+    efa: Sequence[str]
+    covered: Sequence[str]
+    uncovered: Sequence[str]
+
+    def has_efa(self, kinds: Iterable[str]) -> bool:
+        return any(kind.startswith(tuple(self.efa)) for kind in kinds)
+
+    def of_event(self, text: str) -> Word | None:
+        return _first(self.event, text)
+
+    def of_agent(self, text: str) -> Word | None:
+        return _first(self.agent, text)
+
+
+_KINDS = ("cluster-status", "group-status", "node-status", "event", "agent")
+
+
+@cache
+def load() -> Rows:
+    text = resources.files("nccl_slurm").joinpath("data/aws.toml").read_text(encoding="utf-8")
+    tree = tomllib.loads(text)
+    words = {kind: [_word(row) for row in tree[kind]] for kind in _KINDS}
+    return Rows(
+        cluster={word.id: word for word in words["cluster-status"]},
+        group={word.id: word for word in words["group-status"]},
+        instance={word.id: word for word in words["node-status"]},
+        event=tuple(words["event"]),
+        agent=tuple(words["agent"]),
+        efa=tuple(kind for row in tree["efa"] for kind in row["types"]),
+        covered=tuple(row["what"] for row in tree["eks"] if row["covered"]),
+        uncovered=tuple(row["what"] for row in tree["eks"] if not row["covered"]),
+    )
+
+
+def _word(row: Mapping[str, Any]) -> Word:
+    return Word(
+        id=row["id"],
+        status=row["status"],
+        priority=row.get("priority"),
+        means=row["means"],
+        source=row["source"],
+        match=tuple(row.get("match", ())),
+    )
+
+
+def _first(words: Sequence[Word], text: str) -> Word | None:
+    low = text.lower()
+    return next((word for word in words if any(part in low for part in word.match)), None)

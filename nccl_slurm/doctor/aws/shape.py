@@ -1,0 +1,50 @@
+"""What the AWS checks are made of: one class, and the words that several of them say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from nccl_slurm.doctor.aws.observed import Aws, NoCluster
+from nccl_slurm.doctor.check import Area, Finding, Proof
+
+__all__ = ["AwsCheck", "call", "several", "unread"]
+
+_SHOWN = 5
+
+
+@dataclass
+class AwsCheck:
+    """``look`` may raise `NotObserved`; where nothing here is of HyperPod the check does not apply."""
+
+    id: str
+    title: str
+    look: Callable[[Aws], Iterable[Finding]]
+    explains: Sequence[str] = ()
+    sources: Sequence[str] = ()
+    area: Area = "aws"
+
+    def judge(self, observed: Aws) -> Iterable[Finding]:
+        try:
+            yield from self.look(observed)
+        except NoCluster as error:
+            yield Finding(self.id, "NOT-APPLICABLE", str(error))
+
+
+def call(aws: Aws, service: str, command: str, line: str, *arguments: str) -> Proof:
+    """What was read, as a person would ask for it."""
+    words = ["aws", service, command, *arguments]
+    words += ["--cluster-name", aws.place.cluster or aws.place.arn or "?"] if service == "sagemaker" else []
+    words += ["--region", aws.region] if aws.region else []
+    return Proof(" ".join(words), line)
+
+
+def several(names: Sequence[str]) -> str:
+    """``a, b and 3 more``"""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def unread(check: str, what: str, cut: str) -> list[Finding]:
+    """A list that is not whole: what is not in it is not known."""
+    return [Finding(check, "UNKNOWN", f"{what}: {cut}; the rest is not known")] if cut else []
