@@ -98,7 +98,7 @@ def suggested(finding: Finding, *, site: Site | None = None, compute: Container[
     ``compute``: nodes known to run neither controller, database nor login; all others count as controllers.
     """
     one = section(finding.check)
-    values = _values(finding)
+    values = _values(finding, site or Site())
     lines = [filled(command, values) for command in one.commands]
     if one.action == "reboot" and finding.status == "FAIL":
         lines += _reboot(finding, site or Site(), compute)
@@ -119,11 +119,13 @@ def _word(name: str, value: str | None, *, plain: bool) -> str:
     return shlex.quote(shown)
 
 
-def _values(finding: Finding) -> dict[str, str]:
-    """``node``: the first of the finding's own, ``nodes``: all, folded; both host names alone."""
+def _values(finding: Finding, site: Site) -> dict[str, str]:
+    """``node``: the first of the finding's own, ``nodes``: all, folded; both host names alone. Of several instances
+    the first."""
     named = [node for node in finding.nodes if HOST.match(node)]
     own = {"node": named[0], "nodes": fold(named)} if named else {}
-    return {**finding.values, **own}
+    told = {"cluster": site.aws_cluster, "region": site.region, **finding.values}
+    return {**told, "instance_id": told.get("instance_id", "").partition(" ")[0], **own}
 
 
 def _reboot(finding: Finding, site: Site, compute: Container[str]) -> Iterator[str]:
@@ -132,9 +134,14 @@ def _reboot(finding: Finding, site: Site, compute: Container[str]) -> Iterator[s
             continue
         if node in compute:
             reason = f"nccl-slurm: {finding.check}"
-            yield from heavy("reboot", node, reason, site, finding.values.get("instance_id"))
+            yield from heavy("reboot", node, reason, site, _instance(finding))
         else:
             yield _ROLE.format(node)
+
+
+def _instance(finding: Finding) -> str | None:
+    """Of the node, where the finding is of one alone."""
+    return finding.values.get("instance_id") if len(finding.nodes) == 1 else None
 
 
 def _section(text: str) -> Section:

@@ -40,8 +40,8 @@ SECTIONS = guide.sections()
 COMMANDS = [(one.id, command) for one in SECTIONS.values() for command in one.commands]
 OF_FINDINGS = [one for one in SECTIONS.values() if CHECK_ID.fullmatch(one.id)]
 SCENARIOS = [one for one in SECTIONS.values() if one.id.startswith("scenario.")]
-#: What the doctor fills in by itself: `Finding.nodes`, and the job that was asked for.
-ALWAYS = {"node", "nodes", "job"}
+#: What the doctor fills in by itself: `Finding.nodes`, the job that was asked for, the site's settings.
+ALWAYS = {"node", "nodes", "job", "cluster", "region"}
 #: Nothing that takes a node, a daemon or a job away, or gives it back, is printed by the guide.
 HEAVY = re.compile(
     r"\b(?:update|reboot|replace|drain|resume|scancel|shutdown|poweroff|pkill|rm|mkfs\S*|delete|terminate)\b|state="
@@ -55,6 +55,8 @@ def registered() -> Iterator[tuple[str, str]]:
         for name in registry.FAMILIES.get(area, ()):
             module = f"nccl_slurm.doctor.checks.{name}"
             yield from ((check.id, module) for check in importlib.import_module(module).CHECKS)
+    for check in registry.checks("aws"):
+        yield check.id, vars(check)["look"].__module__
 
 
 REGISTERED = dict(registered())
