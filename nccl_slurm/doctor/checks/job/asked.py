@@ -15,7 +15,7 @@ __all__ = ["SHOWN", "JobCheck", "lines_of", "proof"]
 SHOWN = 6
 
 
-@dataclass(frozen=True)
+@dataclass
 class JobCheck:
     """``ask`` may raise NotObserved."""
 

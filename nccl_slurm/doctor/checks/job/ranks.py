@@ -125,7 +125,7 @@ def _told(node: Observation) -> Mapping[str, Any]:
 def _of_node(node: str, rows: Sequence[Any]) -> list[Seen]:
     """Without launchers: a process that has children among these and no rank of its own."""
     good = [row for row in rows if isinstance(row, dict) and isinstance(row.get("pid"), int)]
-    parents = {row.get("parent") for row in good}
+    parents = {row["parent"] for row in good if isinstance(row.get("parent"), int)}
     made = [_seen(node, row, launcher=row["pid"] in parents) for row in good]
     return [one for one, row in zip(made, good, strict=True) if one.rank is not None or row["pid"] not in parents]
 

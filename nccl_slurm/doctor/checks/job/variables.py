@@ -56,7 +56,8 @@ def judge_values(observed: JobObserved) -> Iterator[Finding]:
 def _values(observed: JobObserved, seen: Sequence[Seen]) -> Iterator[Finding]:
     applies = _Conditions(observed, seen)
     for row in values():
-        has = [one for one in seen if row.holds(one.environment.get(row.name, "\0")) and applies.to(row, one)]
+        sets = [one for one in seen if row.name in one.environment]
+        has = [one for one in sets if row.holds(one.environment[row.name]) and applies.to(row, one)]
         by_value: dict[str, list[Seen]] = {}
         for one in has:
             by_value.setdefault(one.environment[row.name], []).append(one)
