@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from nccl_slurm import config
 from nccl_slurm.cli.jobs import seconds_of
 from nccl_slurm.cli.options import color_option, config_option, json_option, wants_color
 from nccl_slurm.cli.subject import job_id
-from nccl_slurm.doctor.check import AREAS, PRIORITIES, Area, Check, Priority
+from nccl_slurm.doctor.check import AREAS, PRIORITIES, Area, Check, Finding, Priority
 from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError
 
 __all__ = ["command"]
@@ -61,15 +61,13 @@ def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> f
 @click.option("--list", "all_checks", is_flag=True, help="All checks.")
 @click.option("--explain", "explain", metavar="CHECK", help="One check: what it reads, proof, cause, remedy.")
 @click.option("--limit", type=click.FloatRange(min=1), default=45.0, show_default=True, help="Seconds for a node.")
-@click.option("--at-once", type=click.IntRange(1, 512), default=64, show_default=True, help="Nodes at the same time.")
+@click.option("--at-once", type=click.IntRange(1, 512), default=128, show_default=True, help="Nodes at the same time.")
 @click.option("--sysroot", default="", hidden=True)
 @click.option("--commands", default="", hidden=True)
 @json_option
 @color_option
 @config_option
-@click.pass_context
 def command(
-    ctx: click.Context,
     all_checks: bool,
     explain: str | None,
     severity: Priority | None,
@@ -93,6 +91,7 @@ def command(
         click.echo(_about(explain, as_json))
         return
     _check_usage(options)
+    ctx = click.get_current_context()
     before = None if compare is None else _loaded(compare)
     try:
         result = _run(options, config_path, hidden=as_json)
@@ -127,7 +126,8 @@ def _run(options: dict[str, Any], config_path: str | None, *, hidden: bool) -> A
     named = {"limit": "limit_s"}
     wish = Wish(aws=not options.pop("no_aws"), **{named.get(key, key): value for key, value in options.items()})
     with _progress(hidden=hidden) as told:
-        return run(wish, config.load(config_path), told)
+        loaded = config.Config() if wish.local and config_path is None else config.load(config_path)
+        return run(wish, loaded, told)
 
 
 def _fail(ctx: click.Context, error: NcclSlurmError) -> Any:
@@ -208,11 +208,11 @@ class _Unreachable:
     id = "fleet.unreachable"
     title = "Nodes that gave no observation"
     area: Area = "fleet"
-    sources: tuple[str, ...] = ()
-    explains: tuple[str, ...] = ()
+    sources: Sequence[str] = ()
+    explains: Sequence[str] = ()
 
-    def judge(self, observed: Any) -> Iterator[Any]:
-        return iter(())
+    def judge(self, observed: Any) -> Iterable[Finding]:
+        return ()
 
 
 _UNREACHABLE: Check[Any] = _Unreachable()

@@ -74,8 +74,11 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: runs the command and exits with the documented status; never shows a traceback."""
     try:
-        cli.main(args=None if arguments is None else list(arguments), prog_name="nccl-slurm", standalone_mode=False)
+        given = None if arguments is None else list(arguments)
+        status = cli.main(args=given, prog_name="nccl-slurm", standalone_mode=False)
         sys.stdout.flush()
+        if isinstance(status, int) and status:  # of a command that ended by Context.exit
+            sys.exit(status)
     except click.exceptions.Exit as leave:
         sys.exit(leave.exit_code)
     except click.ClickException as error:

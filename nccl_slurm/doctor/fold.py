@@ -102,10 +102,11 @@ def _one(group: Sequence[Finding]) -> Finding:
 
 
 def _proofs(group: Sequence[Finding]) -> Iterator[Proof]:
-    """Of several nodes each proof says whose it is; the first of each node come first."""
+    """Of several nodes each proof says whose it is; what many say alike is said once."""
     several = len({node for one in group for node in one.nodes}) > 1
-    most = max(1, _MOST_PROOFS // len(group))
-    for one in group[:_MOST_PROOFS]:
-        for proof in one.proofs[:most]:
-            source = f"{fold(one.nodes)}: {proof.source}" if several and one.nodes else proof.source
-            yield Proof(redacted(source), redacted(proof.line))
+    alike: dict[tuple[str, str], set[str]] = {}
+    for one in group:
+        for proof in one.proofs:
+            alike.setdefault((redacted(proof.source), redacted(proof.line)), set()).update(one.nodes)
+    for (source, line), nodes in alike.items():
+        yield Proof(f"{fold(nodes)}: {source}" if several and nodes else source, line)

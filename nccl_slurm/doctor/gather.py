@@ -96,6 +96,10 @@ def take_files(place: Place, source: Mapping[str, Any]) -> dict[str, Any]:
         texts[place.shown(path)] = text
         if not whole:
             cut.append(place.shown(path))
+    for pattern in source["globs"] if not found else ():
+        why = _closed(place, pattern)
+        if why:
+            unread[pattern] = why
     return {"texts": texts, "cut": cut, "unread": unread, "more": len(found) > source["most"]}
 
 
@@ -107,6 +111,23 @@ def _matching(place: Place, patterns: Sequence[str]) -> list[str]:
         elif os.path.lexists(place.under(pattern)):
             found.append(place.under(pattern))
     return list(dict.fromkeys(found))
+
+
+def _closed(place: Place, pattern: str) -> str:
+    """Why nothing can be said of a path that seems not to be there; empty where it certainly is not."""
+    path = "/"
+    for part in pattern.strip("/").split("/"):
+        try:
+            if glob.has_magic(part):
+                os.listdir(place.under(path))
+                return ""
+            path = os.path.join(path, part)
+            os.stat(place.under(path))
+        except PermissionError as error:
+            return error.strerror or "may not be read"
+        except OSError:
+            return ""
+    return ""
 
 
 def _text(path: str, most: int) -> tuple[str, bool]:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from nccl_slurm.errors import NcclSlurmError, RemoteError
@@ -202,9 +203,17 @@ def _run(
     with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
         told.write(program)
         told.seek(0)
-        streams = {"stdin": told, "stdout": out, "stderr": error}
         try:
-            child = subprocess.Popen(argv, **streams, env=dict(env), cwd="/", start_new_session=True, **user)
+            child = subprocess.Popen(
+                list(argv),
+                stdin=told,
+                stdout=out,
+                stderr=error,
+                env=dict(env),
+                cwd="/",
+                start_new_session=True,
+                **user,
+            )
         except OSError as why:
             raise Unreached(f"{argv[0]} can't be run: {why.strerror}") from None
         try:
@@ -262,7 +271,7 @@ def ask_all(
     program: Callable[[str], bytes],
     *,
     limit_s: float,
-    at_once: int = 64,
+    at_once: int = 128,
 ) -> Iterator[Answer]:
     """As they come. ``ways`` of a node are tried in turn. A node that hangs holds one of ``at_once`` places for as long
     as its ways have limits, and no other node."""
@@ -270,7 +279,7 @@ def ask_all(
     while waiting or running:
         while waiting and len(running) < at_once:
             node = waiting.pop()
-            running.add(_started(lambda node=node: _ask(node, ways(node), program(node), limit_s)))
+            running.add(_started(partial(_ask, node, ways(node), program(node), limit_s)))
         done, running = wait(running, return_when=FIRST_COMPLETED)
         for future in done:
             yield future.result()

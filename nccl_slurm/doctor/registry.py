@@ -22,7 +22,7 @@ __all__ = ["FAMILIES", "checks"]
 
 #: In the order in which findings of the same weight are told.
 FAMILIES: Mapping[Area, Sequence[str]] = {
-    "scheduler": (),
+    "scheduler": ("scheduler.control", "scheduler.nodes", "scheduler.hooks", "scheduler.jobs", "scheduler.settings"),
     "node": (
         "node.kernel",
         "node.gpu",

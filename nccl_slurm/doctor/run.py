@@ -7,6 +7,7 @@ job's output, and AWS.
 from __future__ import annotations
 
 import fnmatch
+import importlib
 import os
 import socket
 import sys
@@ -55,7 +56,7 @@ class Wish:
     cluster: str = ""
     region: str = ""
     limit_s: float = 45.0
-    at_once: int = 64
+    at_once: int = 128
     sysroot: str = ""
     commands: str = ""
 
@@ -88,11 +89,22 @@ def areas(wish: Wish) -> tuple[Area, ...]:
     return ("scheduler", "node", *job, "fleet", *aws)
 
 
-def run(wish: Wish, config: Config, told: Told = lambda done, of: None) -> Result:
-    """Raises InputError, ConfigError, SlurmError, NotYours, UnknownJob: where nothing can be looked at."""
+def run(
+    wish: Wish,
+    config: Config,
+    told: Told = lambda done, of: None,
+    *,
+    slurm: AskedSlurm | None = None,
+    ways: Callable[[str], Sequence[Way]] | None = None,
+) -> Result:
+    """``ways`` stand in for those to real nodes. Raises InputError, ConfigError, SlurmError, NotYours, UnknownJob:
+    where nothing can be looked at."""
     start, clock = time.time(), time.monotonic()
     checks = wanted(wish, list(registry.checks(*areas(wish))))
-    doctor = _Here(wish, config, checks) if wish.local else _Doctor(wish, config, checks, AskedSlurm.by(config))
+    if wish.local:
+        doctor: _Run = _Here(wish, config, checks)
+    else:
+        doctor = _Doctor(wish, config, checks, slurm=slurm or AskedSlurm.by(config), ways=ways)
     found = doctor.findings(told)
     names = [check.id for check in checks]
     explains = {check.id: tuple(check.explains) for check in checks}
@@ -122,6 +134,9 @@ class _Run:
     cluster: str | None = None
     site: Site = field(default_factory=Site)
     compute: frozenset[str] = frozenset()
+
+    def findings(self, told: Told) -> list[Finding]:
+        raise NotImplementedError
 
     def of(self, *wanted: Area) -> list[Check[Any]]:
         return [check for check in self.checks if check.area in wanted]
@@ -177,7 +192,8 @@ def _raw(job: str | None) -> int | None:
 class _Doctor(_Run):
     """From a host with Slurm's commands."""
 
-    slurm: AskedSlurm = None  # type: ignore[assignment] # always given; a field after defaults needs one
+    slurm: AskedSlurm = field(kw_only=True)
+    ways: Callable[[str], Sequence[Way]] | None = field(kw_only=True)
 
     def findings(self, told: Told) -> list[Finding]:
         choice = self._choice()
@@ -225,7 +241,7 @@ class _Doctor(_Run):
     def _look(self, choice: Choice, told: Told) -> tuple[Fleet, list[Finding]]:
         """Each node is judged as it comes, and only what other checks need of it is kept."""
         kept = self.keys("job", "fleet", "scheduler")
-        ways, fields = self._ways(choice), node_fields(self.slurm.said_or_raise("nodes"))
+        ways, fields = self.ways or self._ways(choice), node_fields(self.slurm.said_or_raise("nodes"))
         since = self.wish.since if self.wish.since is not None else choice.start
         seen: dict[str, Observation] = {}
         silent: list[Answer] = []
@@ -246,7 +262,8 @@ class _Doctor(_Run):
         return Fleet(seen, whys), [*found, *_silent(self.of("node"), silent)]
 
     def _answers(self, choice: Choice, ways: Callable[[str], Sequence[Way]]) -> Iterator[Answer]:
-        plain = {"hooks": {"globs": self._hooks()}}
+        munge = ["munge", "-n", *self.slurm.munge_socket()]
+        plain: dict[str, dict[str, Any]] = {"hooks": {"globs": self._hooks()}, "munge": {"argv": munge}}
         asks_all = {**plain, "ras": {"status": True}}
 
         def program(node: str) -> bytes:
@@ -342,7 +359,7 @@ class _Doctor(_Run):
         return replace(view, output=parsed)
 
     def _of_slurm(self, fleet: Fleet) -> list[Finding]:
-        observed = self.slurm.observed(time.time(), fleet)
+        observed = self.slurm.observed(time.time(), fleet, frozenset(self.looked.chosen))
         return [one for check in self.of("scheduler") for one in safely(check, observed)]
 
     def _aws(self, choice: Choice) -> Future[list[Finding]]:
@@ -351,8 +368,7 @@ class _Doctor(_Run):
         if not self.of("aws"):
             done.set_result([])
             return done
-        from nccl_slurm.doctor.aws.checks import observe
-
+        observe = importlib.import_module("nccl_slurm.doctor.aws.checks").observe
         now = time.time()
         since = self.wish.since if self.wish.since is not None else choice.start or now - 86400.0
         states = self._states(choice)

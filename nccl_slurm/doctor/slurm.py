@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import stat
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from nccl_slurm.config import Config
 from nccl_slurm.doctor.check import NotObserved
+from nccl_slurm.doctor.checks.scheduler.jobs import QUEUE_FORMAT
 from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
-from nccl_slurm.doctor.observation import Fleet
+from nccl_slurm.doctor.observation import Fleet, Observation
 from nccl_slurm.errors import NcclSlurmError, SlurmUnreachable
 from nccl_slurm.install.facts import find_slurm
 from nccl_slurm.scheduler.cli_client import CliClient, run_command
@@ -24,10 +26,13 @@ __all__ = ["AskedSlurm"]
 
 #: scontrol tries each controller for a while before it gives up.
 _LIMIT_S = 30.0
+_MUNGE_S = 10.0
+_MUNGE_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 _QUESTIONS: Mapping[str, Sequence[str]] = {
     "ping": ("scontrol", "ping"),
     "config": ("scontrol", "show", "config"),
     "nodes": ("scontrol", "-o", "-a", "show", "nodes"),
+    "queue": ("squeue", "--noheader", "--all", "--local", "-o", QUEUE_FORMAT),
     "partitions": ("scontrol", "-o", "-a", "show", "partitions"),
     "slurmdbd": ("sacctmgr", "-n", "-P", "show", "cluster", "format=cluster,controlhost,controlport"),
 }
@@ -82,23 +87,53 @@ class AskedSlurm:
     def accounted(self, raw_id: int) -> Sequence[Accounted]:
         return self.client.accounting([raw_id])
 
-    def observed(self, now: float, fleet: Fleet) -> SlurmObserved:
+    def observed(self, now: float, fleet: Fleet, chosen: frozenset[str] = frozenset()) -> SlurmObserved:
         """All questions at the same time: a slurmdbd that hangs costs its own limit alone."""
         with ThreadPoolExecutor(len(_QUESTIONS) + 1) as pool:
             munge = pool.submit(self._munge)
             texts = dict(zip(_QUESTIONS, pool.map(self.said, _QUESTIONS), strict=True))
             texts["munge"] = munge.result()
-        texts["own-daemon"] = _own_daemon(self.config)
-        jobs, why = self._jobs_or_why()
-        observed = SlurmObserved(now, texts, jobs, why, fleet)
+            texts["own-daemon"] = _own_daemon(self.config)
+            made = {name: node for name, node in fleet.nodes.items() if "munge" in node.found}
+            credentials = dict(zip(made, pool.map(self._unmunged, made.values()), strict=True))
+        observed = SlurmObserved(now, texts, fleet, chosen, credentials)
         here, on_controller = _here(observed)
-        return SlurmObserved(now, texts, jobs, why, fleet, here, on_controller)
+        return replace(observed, here=here, on_controller=on_controller)
 
-    def _jobs_or_why(self) -> tuple[Sequence[LiveJob] | None, str]:
+    def munge_socket(self) -> list[str]:
+        """``-S PATH`` where slurm.conf names a socket (AuthInfo)."""
+        config = self.said("config")
+        found = (
+            re.search(r"^AuthInfo\s*=.*\bsocket=([^\s,]+)", config, re.MULTILINE) if isinstance(config, str) else None
+        )
+        return ["-S", found.group(1)] if found else []
+
+    def _munge(self) -> str | NotObserved:
+        """A credential made and read here; ``munge | unmunge`` as munge(1) has it."""
+        script = "command -v munge >/dev/null || { echo no munge on this host; exit 3; }; "
+        script += 'munge -n "$@" | unmunge "$@" 2>&1'
         try:
-            return self.jobs(), ""
-        except NcclSlurmError as error:
-            return None, str(error)
+            answer = run_command(["/bin/sh", "-c", script, "sh", *self.munge_socket()], _MUNGE_ENV, _MUNGE_S)
+        except (TimeoutError, OSError):
+            return f"STATUS:           no answer within {_MUNGE_S:g} s\n"
+        if answer.code == 3:
+            return NotObserved("no munge on this host")
+        return f"{answer.out}\n{answer.error}"
+
+    def _unmunged(self, node: Observation) -> str:
+        """The word of ``unmunge`` here on a credential that the node made; what the node said is only read by it."""
+        try:
+            credential = node.text("munge").strip()
+        except NotObserved as error:
+            return str(error)
+        script = 'credential=$0; printf %s "$credential" | unmunge "$@" 2>&1'
+        argv = ["/bin/sh", "-c", script, credential[:4096], *self.munge_socket()]
+        try:
+            answer = run_command(argv, _MUNGE_ENV, _MUNGE_S)
+        except (TimeoutError, OSError):
+            return f"unmunge: no answer within {_MUNGE_S:g} s"
+        found = [line.partition(":")[2].strip() for line in answer.out.splitlines() if line.startswith("STATUS:")]
+        return found[0] if found else (answer.out.strip().splitlines() or ["unmunge: no answer"])[-1]
 
     def _ask(self, command: str, *words: str) -> str | NotObserved:
         """scontrol ping ends with 1 where all controllers are down, and lists them all the same."""
@@ -116,18 +151,6 @@ class AskedSlurm:
             said = (answer.error or answer.out).strip().splitlines()
             return NotObserved(f"{' '.join([command, *words[:2]])}: {said[-1][:300] if said else 'no message'}")
         return answer.out
-
-    def _munge(self) -> str | NotObserved:
-        """A credential made and read here; ``munge | unmunge`` as munge(1) has it."""
-        env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
-        script = "command -v munge >/dev/null || { echo no munge on this host; exit 3; }; munge -n | unmunge 2>&1"
-        try:
-            answer = run_command(["/bin/sh", "-c", script], env, 10.0)
-        except (TimeoutError, OSError):
-            return "STATUS:           no answer within 10 s\n"
-        if answer.code == 3:
-            return NotObserved("no munge on this host")
-        return f"{answer.out}\n{answer.error}"
 
 
 def _own_daemon(config: Config) -> str | NotObserved:
@@ -148,12 +171,12 @@ def _own_daemon(config: Config) -> str | NotObserved:
     return json.dumps({**told, "comments_given_up": given_up, "notes": notes})
 
 
-def _here(observed: SlurmObserved) -> tuple[dict[str, str], bool | None]:
+def _here(observed: SlurmObserved) -> tuple[dict[str, str], bool]:
     """Programs that slurmctld runs, as this host has them."""
     try:
         config = observed.config
     except NotObserved:
-        return {}, None
+        return {}, False
     own = socket.gethostname().partition(".")[0]
     on_controller = own in {host.partition(".")[0] for host in config.controllers}
     programs = [*observed.settings.get("PrologSlurmctld", ()), *config.epilog_slurmctld]

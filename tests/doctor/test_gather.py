@@ -35,8 +35,10 @@ class Machine:
         (self.bin / name).write_text(f"#!/bin/sh\n{script}\n")
         (self.bin / name).chmod(0o755)
 
-    def process(self, pid: int, *, state: str = "S", parent: int = 1, job: str = "", **files: str) -> None:
-        texts = {"stat": STAT.format(pid=pid, state=state, parent=parent), "comm": "python\n", **files}
+    def process(
+        self, pid: int, files: Mapping[str, str] | None = None, *, state: str = "S", parent: int = 1, job: str = ""
+    ) -> None:
+        texts = {"stat": STAT.format(pid=pid, state=state, parent=parent), "comm": "python\n", **(files or {})}
         if job:
             texts["cgroup"] = f"0::/system.slice/slurmstepd.scope/job_{job}/step_0/user/task_0\n"
         for name, text in texts.items():
@@ -76,6 +78,21 @@ def test_a_file_that_is_not_there_is_not_observed(machine: Machine) -> None:
         seen.text("memory")
     with pytest.raises(NotObserved, match="not read on this node"):
         seen.text("load")
+
+
+def test_a_folder_that_may_not_be_seen_is_not_an_empty_one(machine: Machine) -> None:
+    machine.write("/sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n")
+    closed = machine.root / "sys/class/infiniband"
+    closed.chmod(0o000)
+    told = sources.manifest(["rdma-ports"], sysroot=str(machine.root))
+    for folder in (machine.root, *machine.root.parents[:3]):
+        folder.chmod(0o755)
+    as_nobody: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    done = subprocess.run(
+        ["/usr/bin/python3", "-I", "-"], input=sources.program(told), capture_output=True, cwd="/", **as_nobody
+    )
+    closed.chmod(0o755)
+    assert "Permission denied" in str(unpacked(done.stdout, "n1", "ssh").present("rdma-ports").unread)
 
 
 def test_long_files_are_cut_and_say_so(machine: Machine) -> None:
@@ -149,11 +166,11 @@ def test_a_driver_in_which_a_process_is_stuck_is_not_asked(machine: Machine) -> 
 def test_ranks(machine: Machine, tmp_path: Path) -> None:
     library = "/opt/nccl/libnccl.so.2"
     rank = {"maps": MAPS.format(path=library), "environ": "RANK=3\0NCCL_DEBUG=INFO\0AWS_SECRET_ACCESS_KEY=x\0"}
-    machine.process(100, job="42", limits="Max locked memory 1 1 bytes\n", **rank)
-    machine.process(101, job="42", parent=100, **rank)  # its data loader
-    machine.process(102, job="43", **rank)
-    machine.process(103, job="42", environ="HOME=/\0")
-    machine.process(104, job="42", environ="RANK=4\0NCCL_SLURM_DOCTOR=on\0")
+    machine.process(100, {"limits": "Max locked memory 1 1 bytes\n", **rank}, job="42")
+    machine.process(101, rank, job="42", parent=100)  # its data loader
+    machine.process(102, rank, job="43")
+    machine.process(103, {"environ": "HOME=/\0"}, job="42")
+    machine.process(104, {"environ": "RANK=4\0NCCL_SLURM_DOCTOR=on\0"}, job="42")
     machine.write(f"/proc/100/root{library}", b"\x7fELF..NCCL version %d..NCCL version 2.21.5+cuda12.4\0")
     told = machine.look("ranks", job="42").reader("ranks")
     (row,) = told["ranks"]
@@ -190,7 +207,7 @@ def test_no_kernel_log_is_not_observed(machine: Machine) -> None:
 def test_shared_memory_files(machine: Machine) -> None:
     for name in ("nccl-abc", "nccl-def", "other"):
         machine.write(f"/dev/shm/{name}", "x")
-    machine.process(5, maps=MAPS.format(path="/dev/shm/nccl-abc"))
+    machine.process(5, {"maps": MAPS.format(path="/dev/shm/nccl-abc")})
     told = machine.look("shm-files").reader("shm-files")
     assert {row["path"]: row["holders"] for row in told["files"]} == {"/dev/shm/nccl-abc": [5], "/dev/shm/nccl-def": []}
 

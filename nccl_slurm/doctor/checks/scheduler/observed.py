@@ -11,27 +11,27 @@ from nccl_slurm.doctor.observation import Fleet
 from nccl_slurm.doctor.read.scontrol import node_fields, partition_fields
 from nccl_slurm.install.slurmconf import SlurmConfig, parse_config, values
 from nccl_slurm.scheduler import text
-from nccl_slurm.scheduler.client import Controller, LiveJob, NodeState
+from nccl_slurm.scheduler.client import Controller, NodeState
 
 __all__ = ["SlurmObserved"]
 
 
 @dataclass(frozen=True)
 class SlurmObserved:
-    """``texts``: ping, config, nodes, partitions, slurmdbd, munge, own-daemon → what was printed, or why nothing was.
+    """``texts``: ping, config, nodes, partitions, queue, slurmdbd, munge, own-daemon → what was printed, or why not.
 
-    ``jobs_told``: all that slurmctld knows, and ``jobs_why`` where it could not be asked. ``fleet``: the nodes that
-    were looked at. ``here``: what is on this host, by path of a hook: ``octal-mode uid``, or empty: it is not there.
-    ``on_controller``: whether this host is one, None where that can't be told.
+    ``fleet``: the nodes that were looked at; ``chosen``: whom node states are asked of, empty for all. ``credentials``:
+    node → what ``unmunge`` here says of its credential. ``here``: programs of slurmctld, as this host has them:
+    ``octal-mode uid``, or empty: it is not there. ``on_controller``: whether this host is one.
     """
 
     now: float
     texts: Mapping[str, str | NotObserved]
-    jobs_told: Sequence[LiveJob] | None = None
-    jobs_why: str = "jobs were not asked for"
     fleet: Fleet = field(default_factory=lambda: Fleet({}))
+    chosen: frozenset[str] = frozenset()
+    credentials: Mapping[str, str] = field(default_factory=dict)
     here: Mapping[str, str] = field(default_factory=dict)
-    on_controller: bool | None = None
+    on_controller: bool = False
 
     def said(self, key: str) -> str:
         told = self.texts.get(key)
@@ -75,8 +75,3 @@ class SlurmObserved:
     @cached_property
     def partitions(self) -> Mapping[str, Mapping[str, str]]:
         return partition_fields(self.said("partitions"))
-
-    def jobs(self) -> Sequence[LiveJob]:
-        if self.jobs_told is None:
-            raise NotObserved(self.jobs_why)
-        return self.jobs_told

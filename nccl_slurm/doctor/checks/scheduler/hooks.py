@@ -1,0 +1,164 @@
+"""Programs that Slurm runs around jobs: one that is missing or can't be run drains nodes or fails tasks.
+
+What happens was seen on 22.05, 24.11 and 26.05: a Prolog or Epilog that is missing, is not executable, or whose pattern
+matches nothing drains the node at the next job; a TaskProlog fails the tasks; slurmctld's own requeue and hold jobs.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from nccl_slurm.doctor.check import Finding, NotObserved, Proof
+from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
+from nccl_slurm.doctor.checks.scheduler.shape import SlurmCheck
+from nccl_slurm.doctor.observation import Files, Observation
+from nccl_slurm.install.layout import Layout
+from nccl_slurm.install.slurmconf import SlurmConfig
+from nccl_slurm.install.wiring import Found, is_glob, ours_in, plan
+
+__all__ = ["CHECKS"]
+
+HOOKS, FLAGS, OWN = (f"scheduler.{name}" for name in ("hooks", "prolog-flags", "own-hooks"))
+
+
+def _hooks(seen: SlurmObserved) -> Iterator[Finding]:
+    """Of each node that was looked at, and of this host where it is a controller."""
+    config = seen.config
+    named = [("Prolog", each) for each in config.prolog] + [("Epilog", each) for each in config.epilog]
+    named += [("TaskProlog", each) for each in config.task_prolog]
+    wanted = [(key, path) for key, path in named if path.startswith("/")]
+    if not wanted and not seen.here:
+        yield Finding(HOOKS, "NOT-APPLICABLE", "slurm.conf names no program that runs around jobs")
+        return
+    yield from _of_controller(seen)
+    for name, node in seen.fleet.nodes.items() if wanted else ():
+        yield from _of_node(name, node, wanted)
+    if wanted and not seen.fleet.nodes:
+        yield Finding(HOOKS, "UNKNOWN", "programs on nodes are seen where nodes are looked at: --nodes or --job")
+
+
+def _of_node(name: str, node: Observation, wanted: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    try:
+        files = node.present("hooks")
+    except NotObserved as error:
+        yield Finding(HOOKS, "UNKNOWN", str(error), nodes=(name,))
+        return
+    bad = [fault for key, path in wanted for fault in _faults(key, path, files)]
+    for path, text, line in bad:
+        proof = Proof(f"stat {path}", line)
+        yield Finding(HOOKS, "FAIL", text, "P0", (name,), proofs=[proof], values={"path": path})
+    if not bad:
+        yield Finding(HOOKS, "PASS", "all programs that slurm.conf names are there and can be run", nodes=(name,))
+
+
+_EFFECT = {
+    "Prolog": "the next job there drains the node",
+    "Epilog": "the end of the next job there drains the node",
+    "TaskProlog": "tasks that start there fail",
+}
+
+
+def _faults(key: str, pattern: str, files: Files) -> Iterator[tuple[str, str, str]]:
+    """(path, text, proof)."""
+    seen = {path: text for path, text in files.items() if _fits(path, pattern)}
+    unread = {path: why for path, why in files.unread.items() if _fits(path, pattern)}
+    if not seen and not unread:
+        yield pattern, f"{key}={pattern}: no such file; {_EFFECT[key]}", "No such file or directory"
+    for path, why in unread.items():
+        if "ermission" not in why:  # a folder that this user may not see tells nothing
+            yield path, f"{key}: {path} can't be read ({why}); {_EFFECT[key]}", why
+    for path, text in seen.items():
+        mode = _mode(text)
+        if mode is not None and not mode & 0o111:
+            yield path, f"{key}: {path} is not executable; {_EFFECT[key]}", f"mode {mode & 0o7777:o}"
+        elif mode is not None and mode & 0o170000 == 0o040000:
+            yield path, f"{key}: {path} is a folder; {_EFFECT[key]}", f"mode {mode:o}"
+
+
+def _fits(path: str, pattern: str) -> bool:
+    """As glob(3) would, of a pattern with its signs in the last part alone, as the wiring demands."""
+    if not is_glob(pattern):
+        return path == pattern
+    return os.path.dirname(path) == os.path.dirname(pattern) and fnmatch.fnmatchcase(
+        os.path.basename(path), os.path.basename(pattern)
+    )
+
+
+def _mode(stat: str) -> int | None:
+    word = stat.split(" ")[0]
+    return int(word, 8) if word and set(word) <= set("01234567") else None
+
+
+def _of_controller(seen: SlurmObserved) -> Iterator[Finding]:
+    """slurmctld's own programs run on controllers: another host has no word on them."""
+    for path, mode in seen.here.items() if seen.on_controller else ():
+        text = f"slurmctld runs {path}, which is not "
+        if not mode:
+            proof = Proof(f"stat {path}", "No such file or directory")
+            yield Finding(HOOKS, "FAIL", text + "on this controller", "P1", proofs=[proof], values={"path": path})
+        elif not int(mode.split(" ")[0], 8) & 0o111:
+            proof = Proof(f"stat {path}", f"mode {mode.split(' ')[0]}")
+            yield Finding(HOOKS, "FAIL", text + "executable", "P1", proofs=[proof], values={"path": path})
+
+
+def _flags(seen: SlurmObserved) -> Iterator[Finding]:
+    config = seen.config
+    found = list(_flag_faults(config))
+    for text, line in found:
+        yield Finding(FLAGS, "WARN", text, "P2", proofs=[Proof("scontrol show config", line)])
+    if not (config.prolog or config.epilog):
+        yield Finding(FLAGS, "NOT-APPLICABLE", "slurm.conf names no Prolog or Epilog")
+    elif not found:
+        yield Finding(FLAGS, "PASS", "Prolog runs when a job gets its nodes, and prologs and epilogs have a time limit")
+
+
+def _flag_faults(config: SlurmConfig) -> Iterator[tuple[str, str]]:
+    shown = ",".join(config.prolog_flags) or "(null)"
+    if config.prolog and not {"Alloc", "Contain", "X11", "RunInJob"} & set(config.prolog_flags):
+        yield (
+            "PrologFlags lacks Alloc: Prolog runs at a node's first step, not on all nodes at the job's start",
+            f"PrologFlags = {shown}",
+        )
+    if "Serial" in config.prolog_flags:
+        yield (
+            "PrologFlags has Serial: prologs and epilogs of one node wait for each other",
+            f"PrologFlags = {shown}",
+        )
+    limits = dict(config.timeouts)
+    for key, entries in (("Prolog", config.prolog), ("Epilog", config.epilog)):
+        if entries and not {f"{key}Timeout", "PrologEpilogTimeout"} & set(limits):
+            yield f"{key} has no time limit: one that hangs keeps its node for ever", "PrologEpilogTimeout = 65534"
+
+
+def _own(seen: SlurmObserved) -> Iterator[Finding]:
+    """Ours, against what the installer would wire."""
+    text, layout = seen.said("config"), Layout()
+    if not ours_in(text, layout):
+        yield Finding(OWN, "NOT-APPLICABLE", "slurm.conf names no program of nccl-slurm")
+        return
+    wiring = plan(seen.config, Found({}), layout)
+    hooks = [line for line in wiring.lines if line.key in ("Prolog", "Epilog", "TaskProlog", "EpilogSlurmctld")]
+    for line in hooks:
+        proof = Proof("scontrol show config", f"{line.key} = {line.replaces or _shown(seen.settings, line.key)}")
+        yield Finding(OWN, "WARN", f"nccl-slurm is wired in part: {line.key} does not run it", "P2", proofs=[proof])
+    if not hooks:
+        yield Finding(OWN, "PASS", "slurm.conf runs nccl-slurm's hooks")
+
+
+def _shown(settings: Mapping[str, Iterable[str]], key: str) -> str:
+    return ", ".join(settings.get(key, ())) or "(null)"
+
+
+CHECKS = (
+    SlurmCheck(
+        HOOKS,
+        "Prolog, Epilog, TaskProlog and slurmctld's programs are there and can be run",
+        _hooks,
+        sources=("hooks",),
+        explains=("scheduler.node-state",),
+    ),
+    SlurmCheck(FLAGS, "PrologFlags and time limits of prologs and epilogs", _flags),
+    SlurmCheck(OWN, "nccl-slurm's hooks are wired", _own),
+)

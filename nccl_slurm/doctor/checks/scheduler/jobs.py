@@ -1,0 +1,140 @@
+"""Jobs that are stuck, by age and reason: COMPLETING, CONFIGURING, PENDING beside idle nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nccl_slurm.doctor.check import Finding, NotObserved, Proof
+from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
+from nccl_slurm.doctor.checks.scheduler.shape import SlurmCheck, threshold
+from nccl_slurm.doctor.choose import is_idle
+from nccl_slurm.scheduler.text import hosts_of, number_of, time_of
+
+__all__ = ["CHECKS", "QUEUE_FORMAT"]
+
+STUCK = "scheduler.stuck-jobs"
+#: For squeue -o: nothing in it is a user's text. Id, state, reason, submit, start, end, nodes asked, partition, nodes.
+QUEUE_FORMAT = "%i|%T|%r|%V|%S|%e|%D|%P|%N"
+_MOST = 20
+#: Reasons that go away by no waiting (slurm.h job_state_reason), and what they mean.
+_NEVER: Mapping[str, str] = {
+    "BadConstraints": "no node can ever fit what it asks for",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition is inactive",
+    "PartitionNodeLimit": "it asks for more than its partition allows",
+    "PartitionTimeLimit": "it asks for more time than its partition allows",
+    "DependencyNeverSatisfied": "what it depends on failed",
+    "InvalidAccount": "its account is invalid",
+    "InvalidQOS": "its QOS is invalid",
+    "NodeDown": "a node that it needs is down",
+    "JobLaunchFailure": "it could not be launched and is held",
+    "JobHeldAdmin": "an administrator holds it",
+}
+
+
+@dataclass(frozen=True)
+class _Row:
+    id: str
+    state: str
+    reason: str
+    submit: float | None
+    start: float | None
+    end: float | None
+    count: int | None
+    partition: str
+    nodes: tuple[str, ...]
+    line: str
+
+
+def _rows(text: str) -> Iterator[_Row]:
+    for line in text.splitlines():
+        parts = line.split("|")
+        if len(parts) == 9:
+            yield _Row(
+                id=parts[0],
+                state=parts[1],
+                reason=parts[2],
+                submit=time_of(parts[3]),
+                start=time_of(parts[4]),
+                end=time_of(parts[5]),
+                count=number_of(parts[6].split("-")[0]),
+                partition=parts[7].rstrip("*"),
+                nodes=hosts_of(parts[8]),
+                line=line,
+            )
+
+
+def _stuck(seen: SlurmObserved) -> Iterator[Finding]:
+    rows = list(_rows(seen.said("queue")))
+    found = [*_completing(seen, rows), *_configuring(seen, rows), *_pending(seen, rows)]
+    yield from found[:_MOST]
+    if len(found) > _MOST:
+        yield Finding(STUCK, "WARN", f"{len(found) - _MOST} more jobs are stuck", "P2")
+    if not found:
+        yield Finding(STUCK, "PASS", f"none of {len(rows)} jobs is stuck")
+
+
+def _completing(seen: SlurmObserved, rows: Sequence[_Row]) -> Iterator[Finding]:
+    """The nodes that still do, of those the job had: an epilog or a process that does not end."""
+    busy = {node.name for node in seen.nodes if "COMPLETING" in node.flags or node.state == "COMPLETING"}
+    for row in rows:
+        if row.state == "COMPLETING" and row.end is not None and seen.now - row.end > threshold("completing-s"):
+            nodes = tuple(node for node in row.nodes if node in busy) or row.nodes
+            text = f"job {row.id} is COMPLETING for {_age(seen.now - row.end)}: an epilog or a process does not end"
+            yield Finding(STUCK, "FAIL", text, "P1", nodes, row.end, [_proof(row)], {"job": row.id})
+
+
+def _configuring(seen: SlurmObserved, rows: Sequence[_Row]) -> Iterator[Finding]:
+    for row in rows:
+        if row.state == "CONFIGURING" and row.start is not None and seen.now - row.start > threshold("configuring-s"):
+            why = "a node does not come up, or a prolog hangs"
+            text = f"job {row.id} is CONFIGURING for {_age(seen.now - row.start)}: {why}"
+            yield Finding(STUCK, "FAIL", text, "P1", row.nodes, row.start, [_proof(row)], {"job": row.id})
+
+
+def _pending(seen: SlurmObserved, rows: Sequence[_Row]) -> Iterator[Finding]:
+    """A job that waits is no fault; one that no waiting helps, or for which there seems to be room, is worth a look."""
+    idle = _idle(seen)
+    for row in rows:
+        if row.state != "PENDING":
+            continue
+        if row.reason in _NEVER:
+            text = f"job {row.id} will not start by itself: {_NEVER[row.reason]} ({row.reason})"
+            yield Finding(STUCK, "WARN", text, "P2", (), row.submit, [_proof(row)], {"job": row.id})
+        elif row.reason == "Resources" and _has_room(row, idle) and _waits_long(row, seen.now):
+            free = max(idle.get(one, 0) for one in row.partition.split(","))
+            text = f"job {row.id} waits for Resources, asks for {row.count} nodes, and {free} of its partition are idle"
+            yield Finding(STUCK, "WARN", text, "P1", (), row.submit, [_proof(row)], {"job": row.id})
+
+
+def _waits_long(row: _Row, now: float) -> bool:
+    return row.submit is not None and now - row.submit > threshold("pending-s")
+
+
+def _has_room(row: _Row, idle: Mapping[str, int]) -> bool:
+    return row.count is not None and any(idle.get(one, 0) >= row.count for one in row.partition.split(","))
+
+
+def _idle(seen: SlurmObserved) -> Mapping[str, int]:
+    """Partition → idle nodes; none are known where the nodes could not be read."""
+    found: dict[str, int] = {}
+    try:
+        nodes, fields = seen.nodes, seen.fields
+    except NotObserved:
+        return {}
+    for node in nodes:
+        for partition in fields.get(node.name, {}).get("Partitions", "").split(",") if is_idle(node) else ():
+            found[partition] = found.get(partition, 0) + 1
+    return found
+
+
+def _proof(row: _Row) -> Proof:
+    return Proof(f"squeue -o '{QUEUE_FORMAT}'", row.line)
+
+
+def _age(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
+
+
+CHECKS = (SlurmCheck(STUCK, "Jobs that are stuck, by age and reason", _stuck),)

@@ -1,0 +1,84 @@
+"""States of nodes: all flags, and whose words a reason is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from nccl_slurm.doctor.check import Finding, Priority, Proof, Status
+from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
+from nccl_slurm.doctor.checks.scheduler.shape import SlurmCheck
+from nccl_slurm.history.reasons import classify, load_reasons
+from nccl_slurm.scheduler.client import NodeState
+
+__all__ = ["CHECKS"]
+
+STATE = "scheduler.node-state"
+#: Somebody is at work on the node: its state is to be left alone.
+_AT_WORK = ("REBOOT_REQUESTED", "REBOOT_ISSUED", "POWERING_UP", "POWERING_DOWN", "MAINTENANCE")
+
+
+class _Word(NamedTuple):
+    status: Status
+    priority: Priority
+    text: str
+
+
+def _states(seen: SlurmObserved) -> Iterator[Finding]:
+    nodes = [node for node in seen.nodes if not seen.chosen or node.name in seen.chosen]
+    for node in nodes:
+        if (word := _word(node)) is not None:
+            yield Finding(
+                STATE,
+                word.status,
+                f"{node.full_state}: {word.text}",
+                word.priority,
+                nodes=(node.name,),
+                since=node.reason_at,
+                proofs=[Proof("scontrol show node", _said(node))],
+                values={"state": node.full_state},
+            )
+    if nodes and not any(map(_word, nodes)):
+        yield Finding(STATE, "PASS", f"{len(nodes)} nodes: none is down, drained, failing or silent")
+
+
+def _word(node: NodeState) -> _Word | None:
+    """The worst that its state says; powered-down, planned and reserved nodes are as they should be."""
+    reason = classify(node.reason, node.reason_by)
+    if reason.id == "hyperpod-action":
+        return _Word("WARN", "P2", "HyperPod is rebooting or replacing it: leave state and reason alone")
+    if at_work := [flag for flag in _AT_WORK if flag in node.flags]:
+        return _Word("WARN", "P2", f"{at_work[0].lower().replace('_', ' ')}: leave it alone")
+    if node.state == "UNKNOWN" or "INVALID_REG" in node.flags or node.state == "INVAL":
+        return _Word("FAIL", "P1", f"slurmd registered with less than slurm.conf has, or never{_means(node)}")
+    if node.failed:
+        return _Word("FAIL", "P1", f"Slurm gives it no work{_means(node)}")
+    if "NOT_RESPONDING" in node.flags:
+        return _Word("FAIL", "P1", f"slurmd does not answer{_means(node)}")
+    if "DRAIN" in node.flags:
+        hardware = reason.hardware is True or reason.owner not in ("person", "unknown", "nccl-slurm")
+        return _Word("FAIL", "P1", _drained(node)) if hardware else _Word("WARN", "P2", _drained(node))
+    return None
+
+
+def _drained(node: NodeState) -> str:
+    return f"takes no new job{_means(node)}"
+
+
+def _means(node: NodeState) -> str:
+    """By the catalogue's row; a person's own words stay in the proof."""
+    reason = classify(node.reason, node.reason_by)
+    row = next((row for row in load_reasons() if row["id"] == reason.id), None)
+    if row is not None:
+        return f"; {row['means']} ({row['id']})"
+    return f"; a reason of {reason.owner}" if node.reason else "; no reason is given"
+
+
+def _said(node: NodeState) -> str:
+    by = f" by {node.reason_by}" if node.reason_by else ""
+    return f"State={node.full_state} Reason={node.reason or '-'}{by}"
+
+
+CHECKS = (
+    SlurmCheck(STATE, "States of the nodes, with all flags and reasons", _states, explains=("scheduler.stuck-jobs",)),
+)

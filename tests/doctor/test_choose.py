@@ -1,0 +1,74 @@
+"""Which nodes are looked at: a job's, a list's, the idle ones; nothing is started where it would disturb."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nccl_slurm.doctor import choose
+from nccl_slurm.doctor.choose import Choice
+from nccl_slurm.errors import InputError, UnknownJob
+from nccl_slurm.scheduler.client import Accounted, LiveJob, NodeState
+
+RUNNING = LiveJob(42, "42", "x", "RUNNING", nodes=("n2", "n1"), uid=1000, start=5.0)
+ENDED = Accounted(41, "41", "lab", "FAILED", nodes=("n3",), start=1.0, end=2.0)
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "idle"),
+    [
+        ("IDLE", (), True),
+        ("IDLE", ("CLOUD",), True),
+        ("IDLE", ("DRAIN",), False),
+        ("IDLE", ("COMPLETING",), False),
+        ("IDLE", ("PLANNED",), False),
+        ("IDLE", ("CLOUD", "POWERED_DOWN"), False),
+        ("IDLE", ("RESERVED",), False),
+        ("MIXED", (), False),
+        ("DOWN", (), False),
+    ],
+)
+def test_idle(state: str, flags: tuple[str, ...], idle: bool) -> None:
+    assert choose.is_idle(NodeState("n1", state, frozenset(flags))) == idle
+
+
+def test_of_a_job() -> None:
+    assert choose.of_job("42", [RUNNING], []) == Choice(["n1", "n2"], job=RUNNING)
+    assert choose.of_job("41", [RUNNING], [ENDED]) == Choice(["n3"], ended=ENDED)
+    assert (choose.of_job("41", [], [ENDED]).raw_id, choose.of_job("41", [], [ENDED]).start) == (41, 1.0)
+
+
+def test_a_job_that_slurmctld_alone_still_knows() -> None:
+    done = LiveJob(43, "43", "x", "COMPLETED", nodes=("n1",), start=3.0)
+    found = choose.of_job("43", [done], [])
+    assert (found.nodes, found.job, found.raw_id, found.start) == (["n1"], None, 43, 3.0)
+
+
+def test_jobs_without_nodes() -> None:
+    with pytest.raises(InputError, match="PENDING"):
+        choose.of_job("44", [LiveJob(44, "44", "x", "PENDING")], [])
+    with pytest.raises(UnknownJob):
+        choose.of_job("45", [RUNNING], [ENDED])
+
+
+KNOWN = {f"n{at}": NodeState(f"n{at}", "IDLE" if at < 3 else "ALLOCATED") for at in range(1, 5)}
+
+
+def test_a_list_and_all_idle() -> None:
+    assert list(choose.listed("n[1,4]", KNOWN).nodes) == ["n1", "n4"]
+    assert choose.all_idle(KNOWN).nodes == ["n1", "n2"]
+    for text in ("n[1-9]", "n1;x", "", "n["):
+        with pytest.raises(InputError, match="--nodes"):
+            choose.listed(text, KNOWN)
+    with pytest.raises(InputError, match="no node is idle"):
+        choose.all_idle({"n4": KNOWN["n4"]})
+
+
+@given(st.integers(1, 300), st.integers(1, 300))
+def test_a_sample_is_spread_and_says_what_it_is_of(count: int, most: int) -> None:
+    nodes = [f"n{at}" for at in range(count)]
+    found = choose.sampled(Choice(nodes), most)
+    assert len(found.nodes) == min(count, most) == len(set(found.nodes))
+    assert found.of == (count if most < count else None)
+    assert list(found.nodes) == sorted(found.nodes, key=nodes.index)

@@ -1,0 +1,251 @@
+"""A whole run from the command line: what is chosen, read, judged, told, and with which exit status."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from nccl_slurm import schema
+from nccl_slurm.cli import doctor as command
+from nccl_slurm.doctor import registry
+from nccl_slurm.doctor.check import AREAS, ID, Area, Check, Finding, NotObserved
+from nccl_slurm.doctor.observation import Observation
+from nccl_slurm.doctor.result import Looked
+from nccl_slurm.doctor.result import Result as Outcome
+from tests.doctor.slurm_stand_in import StandIn
+
+STATES = {"n1": "IDLE", "n2": "IDLE", "n3": "ALLOCATED", "n4": "DOWN*"}
+
+
+class Memory:
+    """Fails on n2; on a node whose memory can't be read it says nothing."""
+
+    id = "node.memory"
+    title = "Memory"
+    area: Area = "node"
+    sources: Sequence[str] = ("memory",)
+    explains: Sequence[str] = ("node.load",)
+
+    def judge(self, observed: Observation) -> Iterable[Finding]:
+        line = observed.text("memory").splitlines()[0]
+        if observed.node == "n2":
+            yield Finding(self.id, "FAIL", "too little \x1b[31m memory", "P0")
+        else:
+            yield Finding(self.id, "PASS", f"there is memory: {bool(line)}")
+
+
+class Load:
+    id = "node.load"
+    title = "Load"
+    area: Area = "node"
+    sources: Sequence[str] = ("load",)
+    explains: Sequence[str] = ()
+
+    def judge(self, observed: Observation) -> Iterable[Finding]:
+        if observed.node == "n1":
+            raise ZeroDivisionError("a fault of ours")
+        yield Finding(self.id, "WARN", "busy", "P2")
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Two checks of nodes beside the scheduler's own."""
+    ours: dict[Area, list[Check[Any]]] = {"node": [Memory(), Load()], "scheduler": list(registry.checks("scheduler"))}
+    monkeypatch.setattr(registry, "checks", lambda *areas: (one for area in areas for one in ours.get(area, ())))
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    return StandIn(tmp_path / "bin", STATES)
+
+
+def doctor(slurm: StandIn, *words: str) -> Result:
+    config = slurm.folder / "nccl-slurm.toml"
+    config.write_text(f'[slurm]\nbin = "{slurm.folder}"\n[paths]\nstate = "{slurm.folder}/none"\n')
+    return CliRunner().invoke(command.command, [*words, "--config", str(config)], catch_exceptions=False)
+
+
+def told(slurm: StandIn, *words: str) -> dict[str, Any]:
+    done = doctor(slurm, *words, "--json")
+    return schema.loads(done.stdout.encode(), "doctor/1")
+
+
+def of(result: dict[str, Any], check: str) -> list[tuple[str, tuple[str, ...], str | None]]:
+    return [
+        (one["status"], tuple(one["nodes"]), one["explained_by"]) for one in result["findings"] if one["check"] == check
+    ]
+
+
+def test_all_idle(slurm: StandIn) -> None:
+    result = told(slurm, "--all-idle")
+    assert result["nodes"]["ways"] == {"job": ["n1", "n2"]}
+    assert of(result, "node.memory") == [("FAIL", ("n2",), None), ("PASS", ("n1",), None)]
+    assert sorted(of(result, "node.load")) == [("UNKNOWN", ("n1",), None), ("WARN", ("n2",), "node.memory")]
+    assert result["exit"] == 1
+
+
+def test_nodes_that_are_not_idle_are_left_alone_and_said_to_be_unseen(slurm: StandIn) -> None:
+    slurm.on("n3", "touch started")
+    result = told(slurm, "--nodes", "n[1,3-4]")
+    assert result["nodes"]["ways"] == {"job": ["n1"]}
+    assert {one["node"] for one in result["nodes"]["silent"]} == {"n3", "n4"}
+    assert of(result, "fleet.unreachable") == [("UNKNOWN", ("n3", "n4"), None)]
+    assert ("UNKNOWN", ("n3", "n4"), "fleet.unreachable") in of(result, "node.memory")
+    assert not (slurm.folder / "started").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        ("echo 'srun: error: Unable to allocate resources: Requested nodes are busy' >&2; exit 1", "UNKNOWN"),
+        ("echo 'srun: error: Node failure on n2' >&2; exit 1", "FAIL"),
+        ("echo rubbish; exit 0", "FAIL"),
+    ],
+)
+def test_a_node_that_does_not_answer(slurm: StandIn, script: str, status: str) -> None:
+    slurm.on("n2", script)
+    result = told(slurm, "--all-idle", "--only", "node")
+    assert of(result, "fleet.unreachable") == [(status, ("n2",), None)]
+    assert ("UNKNOWN", ("n2",), "fleet.unreachable") in of(result, "node.memory")
+    assert ("PASS", ("n1",), None) in of(result, "node.memory")
+
+
+def test_nothing_answered_is_not_well(slurm: StandIn) -> None:
+    for node in ("n1", "n2"):
+        slurm.on(node, "echo 'srun: error: Unable to allocate resources: Requested nodes are busy' >&2; exit 1")
+    assert doctor(slurm, "--all-idle", "--only", "node").exit_code == 3
+
+
+def test_without_a_choice_slurm_alone_is_asked(slurm: StandIn) -> None:
+    done = doctor(slurm)
+    assert done.exit_code == 1  # n4 is down
+    assert "No node was looked at" in done.stdout and "scheduler.node-state n4: DOWN" in done.stdout
+    assert "node.memory" not in done.stdout
+
+
+def test_what_hides_in_text_is_shown(slurm: StandIn) -> None:
+    done = doctor(slurm, "--all-idle", "--only", "node.memory")
+    assert "P0 FAIL node.memory n2: too little \\x1b[31m memory" in done.stdout
+
+
+def test_severity_hides_less_and_changes_no_status(slurm: StandIn) -> None:
+    done = doctor(slurm, "--all-idle", "--only", "node", "--severity", "P0")
+    assert "node.memory n2" in done.stdout and done.exit_code == 1
+    assert doctor(slurm, "--all-idle", "--only", "node.load", "--severity", "P0").exit_code == 0
+
+
+def test_a_sample_says_what_it_is_of(slurm: StandIn) -> None:
+    done = doctor(slurm, "--all-idle", "--sample", "1", "--only", "node")
+    assert "1 of 1 nodes answered, a sample of 2: nothing is said of the others" in done.stdout
+
+
+def test_only_and_skip(slurm: StandIn) -> None:
+    assert told(slurm, "--only", "scheduler.c*", "--skip", "scheduler.cgroup-memory")["checks"] == [
+        "scheduler.controller"
+    ]
+    assert told(slurm, "--nodes", "n1", "--only", "node", "--skip", "node.load")["checks"] == ["node.memory"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--job", "x"],
+        ["--job", "1", "--nodes", "n1"],
+        ["--nodes", "n1", "--all-idle"],
+        ["--nodes", "n9"],
+        ["--nodes", "n1;rm"],
+        ["--local", "--sample", "2"],
+        ["--only", "node.no-such"],
+        ["--since", "yesterday"],
+        ["--compare", "/no/such/file"],
+        ["--explain", "node.no-such"],
+        ["--severity", "P9"],
+    ],
+)
+def test_usage(slurm: StandIn, words: list[str]) -> None:
+    assert doctor(slurm, *words).exit_code == 2
+
+
+def test_slurm_that_does_not_answer(slurm: StandIn) -> None:
+    for name in ("nodes", "config", "queue", "slurmdbd", "partitions"):
+        (slurm.folder / name).unlink()
+    assert doctor(slurm, "--all-idle").exit_code == 3
+    slurm.says("ping", "Slurmctld(primary) at c1 is DOWN\n")
+    done = doctor(slurm)
+    assert done.exit_code == 1 and "P0 FAIL scheduler.controller no slurmctld answers" in done.stdout
+
+
+def test_compare(slurm: StandIn, tmp_path: Path) -> None:
+    before = tmp_path / "before.json"
+    before.write_text(doctor(slurm, "--all-idle", "--only", "node", "--json").stdout)
+    slurm.says("nodes", (slurm.folder / "nodes").read_text().replace("NodeName=n2", "NodeName=n5"))
+    done = doctor(slurm, "--all-idle", "--only", "node", "--compare", str(before))
+    assert "unseen   node.memory n2: FAIL P0 -> -" in done.stdout
+    assert told(slurm, "--nodes", "n1", "--only", "node", "--compare", str(before))["changes"]
+
+
+def test_list_and_explain(slurm: StandIn) -> None:
+    done = doctor(slurm, "--list")
+    assert done.exit_code == 0 and "scheduler.controller" in done.stdout and "node.memory" in done.stdout
+    assert "explains, where it fails: node.load" in doctor(slurm, "--explain", "node.memory").stdout
+
+
+def test_local_needs_neither_slurm_nor_a_configuration(tmp_path: Path) -> None:
+    """As a user on a node: no scontrol in sight, no nccl-slurm.toml."""
+    program = "from nccl_slurm.cli.main import main; main(['doctor', '--local', '--json'])"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PATH": "/nowhere", "PYTHONPATH": str(Path(__file__).parents[2]), "NCCL_SLURM_CONFIG": "/no/such"},
+        capture_output=True,
+        text=True,
+    )
+    result = schema.loads(done.stdout.encode(), "doctor/1")
+    assert done.returncode == result["exit"], done.stderr
+    assert list(result["nodes"]["ways"]) == ["local"]
+    assert not [one for one in result["findings"] if one["check"].startswith(("scheduler.", "aws."))]
+
+
+@pytest.mark.parametrize(
+    ("findings", "looked", "status"),
+    [
+        ([Finding("node.a", "PASS", "x")], Looked(), 0),
+        ([Finding("node.a", "WARN", "x", "P2")], Looked(), 0),
+        ([Finding("node.a", "WARN", "x", "P1")], Looked(), 1),
+        ([Finding("node.a", "FAIL", "x", "P0", explained_by="node.b")], Looked(), 1),
+        ([Finding("node.a", "UNKNOWN", "x")], Looked(), 3),
+        ([], Looked(), 3),
+        ([Finding("scheduler.a", "PASS", "x")], Looked(["n1"], silent={"n1": "no"}), 3),
+        ([Finding("scheduler.a", "PASS", "x")], Looked(["n1"], ways={"ssh": ["n1"]}), 0),
+    ],
+)
+def test_exit_status(findings: list[Finding], looked: Looked, status: int) -> None:
+    assert Outcome(0.0, 1.0, findings, {}, looked=looked).status == status
+
+
+def test_every_check_of_the_registry_keeps_the_shape() -> None:
+    every = list(registry.checks(*AREAS))
+    ids = [check.id for check in every]
+    assert len(set(ids)) == len(ids)
+    for check in every:
+        assert ID.fullmatch(check.id) and check.id.startswith(f"{check.area}.") and check.title
+        assert set(check.explains) <= {*ids, "fleet.unreachable"}, check.id
+
+
+def test_sources_that_checks_name_are_there() -> None:
+    from nccl_slurm.doctor.sources import SOURCES
+
+    for check in registry.checks("scheduler", "node", "job", "fleet"):
+        assert set(check.sources) <= set(SOURCES), check.id
+
+
+def test_an_observation_that_lacks_everything_is_never_well() -> None:
+    """Each check of a node on a node that told nothing: never PASS."""
+    from nccl_slurm.doctor.check import judged
+
+    for check in registry.checks("node"):
+        for one in judged(check, Observation("n1", {})):
+            assert one.status != "PASS", check.id
+    assert issubclass(NotObserved, Exception)

@@ -1,0 +1,367 @@
+"""Scheduler checks, each both ways: what Slurm says → what is found. Texts in the forms of 22.05 and 26.05."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nccl_slurm.doctor import registry
+from nccl_slurm.doctor.check import Check, Finding, NotObserved, judged
+from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
+from nccl_slurm.doctor.observation import Fleet, Observation
+
+CHECKS: Mapping[str, Check[Any]] = {check.id: check for check in registry.checks("scheduler")}
+NOW = 1_790_000_000.0
+CONFIG = """Configuration data as of 2026-11-30T18:00:00
+AccountingStorageHost   = db1
+AccountingStorageType   = accounting_storage/slurmdbd
+AccountingStoreFlags    = job_comment
+ClusterName             = lab
+Epilog                  = (null)
+Prolog                  = (null)
+ProctrackType           = proctrack/cgroup
+PropagateResourceLimits = NONE
+SLURM_VERSION           = 24.11.5
+TaskPlugin              = task/affinity,task/cgroup
+UnkillableStepTimeout   = 180 sec
+ConstrainRAMSpace       = yes
+"""
+NODE = (
+    "NodeName={name} Arch=x86_64 CoresPerSocket=1 Gres=gpu:8 NodeAddr={name} NodeHostName={name} Version={version} "
+    "OS=Linux 5.15 x y RealMemory=1000 State={state} Partitions=gpu,all BootTime=1789000000 "
+    "SlurmdStartTime=1789000000{reason}\n"
+)
+
+
+def node(name: str, state: str = "IDLE", reason: str = "", version: str = "24.11.5") -> str:
+    told = f" Reason={reason} [root@1789900000]" if reason else ""
+    return NODE.format(name=name, state=state, reason=told, version=version)
+
+
+def seen(*, change: Mapping[str, str] | None = None, **parts: Any) -> SlurmObserved:
+    """A sound cluster but for ``parts``; ``change`` sets keys of slurm.conf."""
+    config = CONFIG
+    for key, value in (change or {}).items():
+        config = "".join(line for line in config.splitlines(True) if line.split(" ")[0] != key) + f"{key} = {value}\n"
+    texts: dict[str, str | NotObserved] = {
+        "ping": "Slurmctld(primary) at c1 is UP\n",
+        "config": config,
+        "nodes": node("n1") + node("n2"),
+        "queue": "",
+        "slurmdbd": "lab|10.0.0.1|6817\n",
+        "munge": "STATUS:          Success (0)\n",
+        "own-daemon": json.dumps({"heartbeat": str(NOW - 5), "stopped": None, "comments_given_up": 0, "notes": []}),
+    }
+    texts.update({key: parts.pop(key) for key in list(parts) if key in texts})
+    return SlurmObserved(NOW, texts, **parts)
+
+
+def found(check: str, observed: SlurmObserved) -> list[Finding]:
+    return judged(CHECKS[f"scheduler.{check}"], observed)
+
+
+def words(findings: Sequence[Finding]) -> set[tuple[str, str | None]]:
+    return {(one.status, one.priority) for one in findings}
+
+
+def fleet(**of: Mapping[str, Any]) -> Fleet:
+    return Fleet({name: Observation(name, found) for name, found in of.items()})
+
+
+@pytest.mark.parametrize(
+    ("ping", "expected"),
+    [
+        ("Slurmctld(primary) at c1 is UP\n", {("PASS", None)}),
+        ("Slurmctld(primary) at c1 is UP\nSlurmctld(backup) at c2 is UP\n", {("PASS", None)}),
+        ("Slurmctld(primary) at c1 is UP\nSlurmctld(backup) at c2 is DOWN\n", {("WARN", "P1")}),
+        ("Slurmctld(primary) at c1 is DOWN\nSlurmctld(backup) at c2 is UP\n", {("WARN", "P1")}),
+        # the word backup has the word up in it
+        ("Slurmctld(primary) at c1 is DOWN\nSlurmctld(backup) at c2 is DOWN\n", {("FAIL", "P0")}),
+        ("Slurmctld(primary) at c1 is DOWN\n", {("FAIL", "P0")}),
+        ("something else\n", {("UNKNOWN", None)}),
+        (NotObserved("scontrol ping: no answer within 30 s"), {("UNKNOWN", None)}),
+    ],
+)
+def test_controller(ping: str, expected: set[Any]) -> None:
+    assert words(found("controller", seen(ping=ping))) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("lab|10.0.0.1|6817\nother||0\n", {("PASS", None)}),
+        ("lab||0\n", {("WARN", "P1")}),
+        ("other|10.0.0.1|6817\n", {("UNKNOWN", None)}),
+        (NotObserved("sacctmgr show cluster: sacctmgr: error: Connection refused"), {("FAIL", "P1")}),
+        (NotObserved("sacctmgr show cluster: no answer within 30 s"), {("FAIL", "P1")}),
+        (NotObserved("sacctmgr show cluster: Access/permission denied"), {("UNKNOWN", None)}),
+    ],
+)
+def test_slurmdbd(said: str, expected: set[Any]) -> None:
+    assert words(found("slurmdbd", seen(slurmdbd=said))) == expected
+
+
+def test_no_slurmdbd() -> None:
+    observed = seen(change={"AccountingStorageType": "accounting_storage/none"}, slurmdbd=NotObserved("refused"))
+    assert words(found("slurmdbd", observed)) == {("NOT-APPLICABLE", None)}
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "expected"),
+    [
+        ("STATUS:          Success (0)", "Success (0)", {("PASS", None)}),
+        ("STATUS:          Success (0)", "Invalid credential", {("PASS", None), ("FAIL", "P0")}),
+        ("munge: Error: Failed to access socket", "Invalid credential", {("FAIL", "P0")}),
+        (NotObserved("no munge on this host"), "Success (0)", {("UNKNOWN", None)}),
+    ],
+)
+def test_munge(here: str, there: str, expected: set[Any]) -> None:
+    assert words(found("munge", seen(munge=here, credentials={"n1": there}))) == expected
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        (["24.11.5", "24.11.5"], {("PASS", None)}),
+        (["24.11.5", "24.11.5", "24.11.4"], {("WARN", "P2")}),
+        (["24.11.5", "25.05.0"], {("FAIL", "P1")}),  # newer than slurmctld
+        (["24.11.5", "23.02.1"], {("WARN", "P2")}),  # three releases older: fine from 24.11 on
+        (["24.11.5", "22.05.8"], {("FAIL", "P1")}),
+        (["(null)"], {("UNKNOWN", None)}),
+    ],
+)
+def test_slurmd_version(versions: Sequence[str], expected: set[Any]) -> None:
+    told = "".join(node(f"n{at}", version=version) for at, version in enumerate(versions))
+    assert words(found("slurmd-version", seen(nodes=told))) == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "expected"),
+    [
+        ("IDLE", "", ("PASS", None)),
+        ("ALLOCATED", "the node went down last week", ("PASS", None)),  # a reason alone is no state
+        ("IDLE+PLANNED", "", ("PASS", None)),
+        ("IDLE+CLOUD+POWERED_DOWN", "", ("PASS", None)),
+        ("DOWN", "Not responding", ("FAIL", "P1")),
+        ("DOWN*", "Not responding", ("FAIL", "P1")),
+        ("IDLE*", "", ("FAIL", "P1")),
+        ("ALLOCATED+NOT_RESPONDING", "", ("FAIL", "P1")),
+        ("MIXED+FAIL", "ECC", ("FAIL", "P1")),
+        ("IDLE+INVALID_REG", "gres/gpu count reported lower than configured (7 < 8)", ("FAIL", "P1")),
+        ("IDLE+DRAIN", "Kill task failed", ("FAIL", "P1")),
+        ("IDLE+DRAIN", "testing until friday", ("WARN", "P2")),
+        ("UNKNOWN", "", ("FAIL", "P1")),
+        ("IDLE+FAIL", "Action:Replace", ("WARN", "P2")),
+        ("IDLE+DRAIN+REBOOT_REQUESTED", "x", ("WARN", "P2")),
+        ("IDLE+MAINTENANCE", "", ("WARN", "P2")),
+    ],
+)
+def test_node_state(state: str, reason: str, expected: tuple[str, str | None]) -> None:
+    assert words(found("node-state", seen(nodes=node("n1", state, reason)))) == {expected}
+
+
+def test_a_reason_is_in_the_proof_with_its_time() -> None:
+    (one,) = found("node-state", seen(nodes=node("n1", "IDLE+DRAIN", "testing | x until=friday") + node("n2")))
+    assert one.nodes == ("n1",) and one.since == 1789900000.0
+    assert "testing | x until=friday by root" in one.proofs[0].line and "friday" not in one.text
+
+
+def test_only_chosen_nodes_are_judged() -> None:
+    told = node("n1", "DOWN") + node("n2")
+    assert words(found("node-state", seen(nodes=told, chosen=frozenset({"n2"})))) == {("PASS", None)}
+
+
+def row(
+    state: str, reason: str = "None", *, submit: float = 0, start: str = "N/A", end: str = "N/A", n: int = 1
+) -> str:
+    nodes = "" if state == "PENDING" else "n[1-2]"
+    return f"42|{state}|{reason}|{int(NOW - submit)}|{start}|{end}|{n}|gpu|{nodes}\n"
+
+
+@pytest.mark.parametrize(
+    ("queue", "expected"),
+    [
+        ("", ("PASS", None)),
+        (row("RUNNING", start=str(int(NOW - 9999))), ("PASS", None)),
+        (row("COMPLETING", end=str(int(NOW - 60))), ("PASS", None)),
+        (row("COMPLETING", end=str(int(NOW - 700))), ("FAIL", "P1")),
+        (row("CONFIGURING", start=str(int(NOW - 60))), ("PASS", None)),
+        (row("CONFIGURING", start=str(int(NOW - 1000))), ("FAIL", "P1")),
+        (row("PENDING", "Priority", submit=99999), ("PASS", None)),
+        (row("PENDING", "Resources", submit=60), ("PASS", None)),
+        (row("PENDING", "Resources", submit=6000, n=3), ("PASS", None)),  # two nodes are idle
+        (row("PENDING", "Resources", submit=6000, n=2), ("WARN", "P1")),
+        (row("PENDING", "BadConstraints", submit=60), ("WARN", "P2")),
+    ],
+)
+def test_stuck_jobs(queue: str, expected: tuple[str, str | None]) -> None:
+    assert words(found("stuck-jobs", seen(queue=queue))) == {expected}
+
+
+def test_a_completing_job_names_the_node_that_holds_it() -> None:
+    told = node("n1") + node("n2", "IDLE+COMPLETING")
+    (one,) = found("stuck-jobs", seen(queue=row("COMPLETING", end=str(int(NOW - 700))), nodes=told))
+    assert tuple(one.nodes) == ("n2",)
+
+
+HOOK = "/etc/slurm/prolog.d/10-site"
+
+
+@pytest.mark.parametrize(
+    ("prolog", "hooks", "expected"),
+    [
+        ("(null)", {}, {("NOT-APPLICABLE", None)}),
+        (HOOK, {"texts": {HOOK: "100755 0 0 5 1.0"}}, {("PASS", None)}),
+        (HOOK, {"texts": {HOOK: "100644 0 0 5 1.0"}}, {("FAIL", "P0")}),
+        (HOOK, {"texts": {}}, {("FAIL", "P0")}),
+        (HOOK, {"texts": {}, "unread": {HOOK: "Permission denied"}}, {("PASS", None)}),
+        ("/etc/slurm/prolog.d/*", {"texts": {HOOK: "100755 0 0 5 1.0"}}, {("PASS", None)}),
+        (
+            "/etc/slurm/prolog.d/*",
+            {"texts": {HOOK: "100755 0 0 5 1.0", f"{HOOK}~": "100644 0 0 1 1.0"}},
+            {("FAIL", "P0")},
+        ),
+        ("/etc/slurm/prolog.d/*", {"texts": {}}, {("FAIL", "P0")}),  # a pattern that matches nothing drains too
+        (HOOK, {"why": "not asked"}, {("UNKNOWN", None)}),
+    ],
+)
+def test_hooks(prolog: str, hooks: Mapping[str, Any], expected: set[Any]) -> None:
+    assert words(found("hooks", seen(change={"Prolog": prolog}, fleet=fleet(n1={"hooks": hooks})))) == expected
+
+
+def test_programs_of_slurmctld_are_judged_on_controllers_alone() -> None:
+    change = {"EpilogSlurmctld": "/x/es"}
+    for here, on, status in (("", True, "FAIL"), ("755 0", True, "UNKNOWN"), ("", False, "UNKNOWN")):
+        observed = seen(change=change, here={"/x/es": here}, on_controller=on)
+        assert {one.status for one in found("hooks", observed)} == {status}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, {("NOT-APPLICABLE", None)}),
+        ({"Prolog": "/x", "PrologFlags": "Alloc", "PrologEpilogTimeout": "60"}, {("PASS", None)}),
+        ({"Prolog": "/x", "PrologFlags": "Alloc", "PrologEpilogTimeout": "65534"}, {("WARN", "P2")}),
+        ({"Prolog": "/x", "PrologFlags": "(null)", "PrologEpilogTimeout": "60"}, {("WARN", "P2")}),
+        ({"Epilog": "/x", "PrologFlags": "(null)", "EpilogTimeout": "60"}, {("PASS", None)}),
+        ({"Prolog": "/x", "PrologFlags": "Alloc,Serial", "PrologTimeout": "60"}, {("WARN", "P2")}),
+    ],
+)
+def test_prolog_flags(change: Mapping[str, str], expected: set[Any]) -> None:
+    assert words(found("prolog-flags", seen(change=change))) == expected
+
+
+LOGIND = "/etc/systemd/logind.conf"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({LOGIND: "[Login]\nRemoveIPC=no\n"}, ("PASS", None)),
+        ({LOGIND: "[Login]\nRemoveIPC=yes\n"}, ("WARN", "P1")),
+        ({LOGIND: "[Login]\n#RemoveIPC=yes\n"}, ("WARN", "P2")),
+        ({LOGIND: "[Login]\n#RemoveIPC=no\n"}, ("PASS", None)),
+        ({LOGIND: "RemoveIPC=yes\n", f"{LOGIND}.d/9.conf": "[Login]\nRemoveIPC=no\n"}, ("PASS", None)),
+        ({LOGIND: "[Login]\n"}, ("UNKNOWN", None)),
+        ({}, ("UNKNOWN", None)),
+    ],
+)
+def test_remove_ipc(files: Mapping[str, str], expected: tuple[str, str | None]) -> None:
+    assert words(found("remove-ipc", seen(fleet=fleet(n1={"logind": {"texts": files}})))) == {expected}
+
+
+def limits(soft: str) -> Mapping[str, Any]:
+    text = f"Limit  Soft Hard Units\nMax locked memory         {soft}            unlimited            bytes\n"
+    return {"daemons": {"value": [{"comm": "slurmd", "limits": text}]}}
+
+
+@pytest.mark.parametrize(
+    ("change", "soft", "expected"),
+    [
+        ({}, "unlimited", {("PASS", None)}),
+        ({}, "65536", {("FAIL", "P1")}),
+        ({"PropagateResourceLimits": "ALL"}, "unlimited", {("PASS", None), ("WARN", "P2")}),
+        (
+            {"PropagateResourceLimits": "(null)", "PropagateResourceLimitsExcept": "MEMLOCK"},
+            "unlimited",
+            {("PASS", None)},
+        ),
+    ],
+)
+def test_limits(change: Mapping[str, str], soft: str, expected: set[Any]) -> None:
+    assert words(found("limits", seen(change=change, fleet=fleet(n1=limits(soft))))) == expected
+
+
+@pytest.mark.parametrize("daemons", [{"value": []}, {"value": [{"comm": "slurmd"}]}, {"value": 5}, {"why": "no"}])
+def test_limits_that_are_not_seen(daemons: Mapping[str, Any]) -> None:
+    assert words(found("limits", seen(fleet=fleet(n1={"daemons": daemons})))) == {("UNKNOWN", None)}
+
+
+@pytest.mark.parametrize(
+    ("check", "change", "expected"),
+    [
+        ("cgroup-memory", {}, {("PASS", None)}),
+        ("cgroup-memory", {"ConstrainRAMSpace": "no"}, {("WARN", "P2")}),
+        ("cgroup-memory", {"ProctrackType": "proctrack/linuxproc"}, {("WARN", "P2")}),
+        ("cgroup-memory", {"TaskPlugin": "task/affinity"}, {("WARN", "P2")}),
+        ("cgroup-memory", {"ConstrainRAMSpace": "(null)"}, {("UNKNOWN", None)}),
+        ("unkillable-timeout", {}, {("PASS", None)}),
+        ("unkillable-timeout", {"UnkillableStepTimeout": "60 sec"}, {("WARN", "P2")}),
+        ("unkillable-timeout", {"UnkillableStepTimeout": "(null)"}, {("UNKNOWN", None)}),
+        ("accounting-comment", {}, {("PASS", None)}),
+        ("accounting-comment", {"AccountingStoreFlags": "(null)"}, {("WARN", "P2")}),
+        ("accounting-comment", {"AccountingStorageType": "(null)"}, {("NOT-APPLICABLE", None)}),
+        ("own-hooks", {}, {("NOT-APPLICABLE", None)}),
+        ("own-hooks", {"Prolog": "/opt/nccl-slurm/slurm/prolog.d/*"}, {("WARN", "P2")}),
+    ],
+)
+def test_settings(check: str, change: Mapping[str, str], expected: set[Any]) -> None:
+    assert words(found(check, seen(change=change))) == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"heartbeat": str(NOW - 5), "stopped": None, "comments_given_up": 0}, ("PASS", None)),
+        ({"heartbeat": str(NOW - 5), "stopped": None, "comments_given_up": 2}, ("WARN", "P2")),
+        ({"heartbeat": str(NOW - 900), "stopped": None, "comments_given_up": 0}, ("WARN", "P2")),
+        ({"heartbeat": str(NOW - 5), "stopped": "1", "comments_given_up": 0}, ("WARN", "P2")),
+        ({"heartbeat": None, "stopped": None, "comments_given_up": 0}, ("WARN", "P2")),
+    ],
+)
+def test_own_daemon(told: Mapping[str, Any], expected: tuple[str, str | None]) -> None:
+    ours = {"Prolog": "/opt/nccl-slurm/slurm/prolog.d/*"}
+    assert words(found("own-daemon", seen(change=ours, **{"own-daemon": json.dumps(told)}))) == {expected}
+
+
+def test_no_daemon_of_ours_where_no_hook_is() -> None:
+    observed = seen(**{"own-daemon": NotObserved("no store on this host")})
+    assert words(found("own-daemon", observed)) == {("NOT-APPLICABLE", None)}
+
+
+@pytest.mark.parametrize("check", [check.removeprefix("scheduler.") for check in CHECKS])
+def test_nothing_observed_is_never_well(check: str) -> None:
+    silent = SlurmObserved(NOW, {})
+    assert words(found(check, silent)) == {("UNKNOWN", None)}
+
+
+TEXT = st.text(alphabet=st.sampled_from("NodeName=n1 State|\n[]0123456789,()Slurmctld(primary) at is UP"), max_size=200)
+
+
+@given(st.dictionaries(st.sampled_from(["ping", "config", "nodes", "queue", "slurmdbd", "munge"]), TEXT))
+def test_any_words_of_slurm(texts: dict[str, str]) -> None:
+    for check in CHECKS.values():
+        for observed in (SlurmObserved(NOW, texts), SlurmObserved(NOW, {"config": CONFIG, **texts})):
+            assert judged(check, observed)
+
+
+def test_a_controller_is_never_to_be_replaced() -> None:
+    observed = seen(ping="Slurmctld(primary) at c1 is DOWN\n", nodes=node("c1", "DOWN"))
+    for check in CHECKS.values():
+        for one in judged(check, observed):
+            assert "replace" not in one.text.lower()
