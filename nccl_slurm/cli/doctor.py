@@ -16,6 +16,7 @@ from nccl_slurm.cli.jobs import seconds_of
 from nccl_slurm.cli.options import color_option, config_option, json_option, wants_color
 from nccl_slurm.cli.subject import job_id
 from nccl_slurm.doctor.check import AREAS, PRIORITIES, Area, Check, Finding, Priority
+from nccl_slurm.doctor.sweep import WAYS as SWEEPS
 from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError
 
 __all__ = ["command"]
@@ -60,6 +61,11 @@ def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> f
 @click.option("--wide", is_flag=True, help="What passed, too.")
 @click.option("--list", "all_checks", is_flag=True, help="All checks.")
 @click.option("--explain", "explain", metavar="CHECK", help="One check: what it reads, proof, cause, remedy.")
+@click.option(
+    "--bandwidth", multiple=True, metavar="PATH", type=click.Path(), help="Judge this output of nccl-tests, too."
+)
+@click.option("--bandwidth-before", multiple=True, metavar="PATH", type=click.Path(), help="The same of earlier.")
+@click.option("--sweep", type=click.Choice(SWEEPS), help="Print commands that measure the chosen nodes; look at none.")
 @click.option("--limit", type=click.FloatRange(min=1), default=45.0, show_default=True, help="Seconds for a node.")
 @click.option("--at-once", type=click.IntRange(1, 512), default=128, show_default=True, help="Nodes at the same time.")
 @click.option("--sysroot", default="", hidden=True)
@@ -75,6 +81,7 @@ def command(
     wide: bool,
     as_json: bool,
     no_color: bool,
+    sweep: str | None,
     config_path: str | None,
     **options: Any,
 ) -> None:
@@ -91,6 +98,9 @@ def command(
         click.echo(_about(explain, as_json))
         return
     _check_usage(options)
+    if sweep:
+        click.echo("\n".join(_sweep(options, sweep, config_path)))
+        return
     ctx = click.get_current_context()
     before = None if compare is None else _loaded(compare)
     try:
@@ -118,6 +128,19 @@ def _check_usage(options: dict[str, Any]) -> None:
         raise click.UsageError("give one of --job, --nodes, --all-idle and --local")
     if options["local"] and (options["ssh"] or options["sample"]):
         raise click.UsageError("--local is this node alone: it goes with neither --ssh nor --sample")
+
+
+def _sweep(options: dict[str, Any], way: str, config_path: str | None) -> Iterator[str]:
+    """Raises NcclSlurmError where Slurm does not tell the nodes."""
+    from nccl_slurm.doctor.run import Wish, chosen
+    from nccl_slurm.doctor.sweep import lines
+
+    if not any(options[name] for name in ("job", "nodes", "all_idle")):
+        raise click.UsageError("--sweep needs nodes: give --nodes, --all-idle or --job")
+    wish = Wish(job=options["job"], nodes=options["nodes"], all_idle=options["all_idle"], sample=options["sample"])
+    nodes = chosen(wish, config.load(config_path))
+    yield "# Suggested commands (run these yourself). They take whole nodes: best while those are idle."
+    yield from lines(list(nodes), way, nodes)
 
 
 def _run(options: dict[str, Any], config_path: str | None, *, hidden: bool) -> Any:

@@ -23,6 +23,7 @@ from nccl_slurm.doctor.check import Area, Check, Finding, NotObserved, judged
 from nccl_slurm.doctor.choose import Choice
 from nccl_slurm.doctor.fold import folded
 from nccl_slurm.doctor.observation import Fleet, JobObserved, Observation, unpacked
+from nccl_slurm.doctor.outputs import texts
 from nccl_slurm.doctor.reach import Answer, Here, IdleJob, JobStep, Ssh, Way, ask_all
 from nccl_slurm.doctor.read.scontrol import node_fields, partition_fields
 from nccl_slurm.doctor.result import Looked, Result
@@ -32,7 +33,7 @@ from nccl_slurm.recommend.site import Site, short
 from nccl_slurm.scheduler import text
 from nccl_slurm.scheduler.client import NodeState
 
-__all__ = ["UNREACHABLE", "Wish", "run", "wanted"]
+__all__ = ["UNREACHABLE", "Wish", "chosen", "run", "wanted"]
 
 UNREACHABLE = "fleet.unreachable"
 Told = Callable[[int, int], None]
@@ -57,6 +58,8 @@ class Wish:
     region: str = ""
     limit_s: float = 45.0
     at_once: int = 128
+    bandwidth: Sequence[str] = ()
+    bandwidth_before: Sequence[str] = ()
     sysroot: str = ""
     commands: str = ""
 
@@ -83,7 +86,8 @@ def areas(wish: Wish) -> tuple[Area, ...]:
     if wish.local:
         return ("node", "job") if wish.job else ("node",)
     if not wish.chooses:
-        return ("scheduler", "aws") if wish.aws else ("scheduler",)
+        fleet: tuple[Area, ...] = ("fleet",) if wish.bandwidth else ()
+        return ("scheduler", *fleet, "aws") if wish.aws else ("scheduler", *fleet)
     job: tuple[Area, ...] = ("job",) if wish.job else ()
     aws: tuple[Area, ...] = ("aws",) if wish.aws else ()
     return ("scheduler", "node", *job, "fleet", *aws)
@@ -120,6 +124,15 @@ def run(
         site=doctor.site,
         compute=doctor.compute,
     )
+
+
+def chosen(wish: Wish, config: Config) -> Mapping[str, int]:
+    """The nodes that would be looked at → their GPUs as Slurm counts them, 8 where it tells none. Looks at none."""
+    from nccl_slurm.doctor.checks.node.machine import gres
+
+    doctor = _Doctor(wish, config, (), slurm=AskedSlurm.by(config), ways=None)
+    choice, fields = doctor._choice(), node_fields(doctor.slurm.said_or_raise("nodes"))
+    return {node: gres(Observation(node, {}, slurm=fields.get(node, {}))) or 8 for node in choice.nodes}
 
 
 @dataclass
@@ -199,10 +212,11 @@ class _Doctor(_Run):
         choice = self._choice()
         aws = self._aws(choice)
         fleet, found = self._look(choice, told) if choice.nodes else (Fleet({}), [])
+        fleet = replace(fleet, bandwidth=texts(self.wish.bandwidth), bandwidth_before=texts(self.wish.bandwidth_before))
         if choice.raw_id is not None:
             view = self._job_view(choice, fleet)
             found += [one for check in self.of("job") for one in safely(check, view)]
-        if choice.nodes:
+        if choice.nodes or self.wish.bandwidth:
             found += [one for check in self.of("fleet") for one in safely(check, fleet)]
         if self.of("scheduler"):
             found += self._of_slurm(fleet)

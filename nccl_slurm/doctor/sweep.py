@@ -6,14 +6,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from nccl_slurm.hosts import HOST, fold
 
-__all__ = ["alone", "halving", "pairs", "together"]
+__all__ = ["WAYS", "alone", "halving", "lines", "pairs", "together"]
+
+WAYS = ("alone", "halving", "pairs")
 
 _TEST = "all_reduce_perf -b 64M -e 8G -f 2"
 _MINUTES = 10
+
+
+def lines(nodes: Sequence[str], way: str, gpus: Mapping[str, int] | None = None) -> Iterator[str]:
+    """For a person to run, with a comment before each round. ``gpus``: of each node, 8 where it is not told."""
+    known = gpus or {}
+    safe = _safe(nodes)
+    if way == "alone":
+        yield from (alone(node, known.get(node, 8)) for node in safe)
+        return
+    rounds: Iterator[Sequence[Sequence[str]]] = pairs(safe) if way == "pairs" else halving(safe)
+    for number, groups in enumerate(rounds, start=1):
+        yield f"# round {number}: these can run at the same time"
+        yield from (together(group, min(known.get(node, 8) for node in group)) for group in groups)
 
 
 def alone(node: str, gpus: int = 8) -> str:

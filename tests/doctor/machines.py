@@ -6,7 +6,10 @@ looks at it through the real `doctor.gather`. Texts have the forms of real comma
 
 from __future__ import annotations
 
+import fnmatch
 import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -138,6 +141,7 @@ class Machine:
     commands: dict[str, str] = field(default_factory=dict)
     slurm: dict[str, str] = field(default_factory=dict)
     rooms: dict[str, dict[str, int]] = field(default_factory=dict)
+    times: dict[str, float] = field(default_factory=dict)
 
     def gpu(self, number: int, **changes: Any) -> Machine:
         self.gpus[number] = replace(self.gpus[number], **changes)
@@ -192,7 +196,8 @@ class Machine:
 
     def look(self, root: Path, keys: Iterable[str], job: str | None = None, **changes: Any) -> Observation:
         """Through the real gather, in a Python of its own."""
-        self.write(root)
+        keys = list(keys)
+        self.write(root, keys)
         told = sources.manifest(keys, job=job, sysroot=str(root / "root"), bin_folder=str(root / "bin"), limit_s=20.0)
         done = subprocess.run([sys.executable, "-I", "-"], input=sources.program(told), capture_output=True, timeout=60)
         assert done.returncode == 0, done.stderr.decode()
@@ -214,15 +219,28 @@ class Machine:
         self.rooms[path] = {"size": size, "free": free, "available": free, "inodes": inodes, "inodes_free": left}
         return self
 
-    def write(self, root: Path) -> None:
-        for path, text in self.files.items():
+    def write(self, root: Path, keys: Iterable[str]) -> None:
+        """Of /sys only what the sources ask for: a large machine has a thousand files there."""
+        wanted = [sources.SOURCES[key] for key in keys]
+        files = [one for one in wanted if isinstance(one, sources.Files)]
+        globs = re.compile("|".join(fnmatch.translate(glob) for one in files for glob in one.globs) or "(?!)")
+        folders = tuple(f"{glob}/" for one in files if one.take == "names" for glob in one.globs)
+        for path in [*self.files, *self.links]:
             where = root / "root" / path.lstrip("/")
+            if path.startswith("/sys/") and not globs.match(path):
+                if path.startswith(folders):
+                    names = next(folder for folder in folders if path.startswith(folder))
+                    (root / "root" / (names + path[len(names) :].split("/")[0]).lstrip("/")).mkdir(
+                        parents=True, exist_ok=True
+                    )
+                continue
             where.parent.mkdir(parents=True, exist_ok=True)
-            where.write_text(text)
-        for path, target in self.links.items():
-            where = root / "root" / path.lstrip("/")
-            where.parent.mkdir(parents=True, exist_ok=True)
-            where.symlink_to(target)
+            if path in self.links:
+                where.symlink_to(self.links[path])
+            else:
+                where.write_text(self.files[path])
+            if path in self.times:
+                os.utime(where, (self.times[path], self.times[path]))
         (root / "bin").mkdir(exist_ok=True)
         for name, script in {**_smi_commands(self), **self.commands}.items():
             (root / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
@@ -298,7 +316,6 @@ def _system(kind: Kind) -> dict[str, str]:
         "/etc/os-release": 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\n',
         "/dev/shm/.keep": "",
         "/sys/kernel/iommu_groups/.keep": "",
-        "/sys/class/infiniband/.keep": "",
     }
     files.update(_function("/sys/bus/pci/devices/0000:00:00.0", "0x8086", "0x060000", "0x1237"))
     for node in range(2):
@@ -446,9 +463,9 @@ def topology(gpus: int, pair: str, odd: Mapping[tuple[int, int], str] | None = N
     for row in range(gpus + nics):
         words = []
         for column in range(gpus + nics):
-            both = tuple(sorted((row, column)))
+            both = (min(row, column), max(row, column))
             word = pair if row < gpus and column < gpus else "NODE"
-            words.append(" X " if row == column else (odd or {}).get(both, word))  # type: ignore[call-overload]
+            words.append(" X " if row == column else (odd or {}).get(both, word))
         lines.append("\t".join([names[row], *words, *(["0-95", "0", "N/A"] if row < gpus else [])]))
     legend = ["", "Legend:", "", "  X    = Self", "  NV#  = Connection traversing a bonded set of # NVLinks"]
     return "\n".join([*lines, *legend, "", "NIC Legend:", "", "  NIC0: rdmap16s0", "  NIC1: rdmap17s0"])

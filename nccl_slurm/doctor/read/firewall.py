@@ -39,7 +39,7 @@ def in_nft(text: str) -> list[Block]:
             chain = ""
         elif policy:
             chain = policy.group(1).lower()
-            if policy.group(2).lower() != "accept":
+            if policy.group(2).lower() != "accept" and chain != "forward":
                 found.append(Block(chain, line, policy=True))
         elif chain in ("input", "output") and re.search(r"\b(drop|reject)\b", line):
             found.append(Block(chain, line, _ports(line, _NFT_PORTS), narrow=_is_narrow(line)))

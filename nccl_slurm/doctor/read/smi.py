@@ -16,6 +16,7 @@ from nccl_slurm.capture import gpu as base
 __all__ = ["Gpu", "Process", "Smi", "read"]
 
 _NUMBER = re.compile(r"-?([0-9]{1,9})(?:\.[0-9]{1,6})?(?: ?[A-Za-z%]+)?\Z")
+_WATTS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)(?: W)?\Z")
 _ABSENT = {"", "n/a", "[n/a]", "not supported", "[not supported]", "unknown", "[unknown error]", "err!"}
 
 
@@ -167,9 +168,9 @@ def _whole(node: ElementTree.Element, path: str) -> int | None:
 
 def _watts(node: ElementTree.Element, *paths: str) -> float | None:
     for path in paths:
-        value = (_word(node, path) or "").removesuffix("W").strip()
-        if _NUMBER.match(value):
-            return float(value)
+        match = _WATTS.match(_word(node, path) or "")
+        if match:
+            return float(match.group(1))
     return None
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from nccl_slurm.doctor import sweep
 from nccl_slurm.doctor.check import Area, Finding, NotObserved, Proof
 from nccl_slurm.doctor.observation import Fleet
 from nccl_slurm.doctor.read.nccltests import Run, read
@@ -20,7 +19,6 @@ from nccl_slurm.hosts import fold
 __all__ = ["CHECKS", "Measured", "judged", "measured"]
 
 _ID = "fleet.bandwidth"
-_PAIRS_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -115,21 +113,7 @@ def _proof(run: Measured) -> Proof:
     )
 
 
-def _commands(fleet: Fleet) -> dict[str, str]:
-    """For nodes that nobody uses."""
-    idle = [name for name, seen in sorted(fleet.nodes.items()) if seen.slurm.get("State", "").startswith("IDLE")]
-    if not idle:
-        return {}
-    told = {"single": "\n".join(sweep.alone(node) for node in idle[:_PAIRS_SHOWN])}
-    if len(idle) > 1:
-        first = next(sweep.pairs(idle))
-        told["pairs"] = "\n".join(sweep.together(pair) for pair in first[:_PAIRS_SHOWN])
-        halves = next(sweep.halving(idle))
-        told["halving"] = "\n".join(sweep.together(group) for group in halves)
-    return told
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Bandwidth:
     id: str = _ID
     title: str = "Bandwidth is that of the peers"
@@ -139,9 +123,8 @@ class _Bandwidth:
 
     def judge(self, observed: Fleet) -> Iterable[Finding]:
         if not observed.bandwidth:
-            commands = _commands(observed)
-            text = "no output of nccl-tests was given"
-            yield Finding(_ID, "UNKNOWN", text, values=commands)
+            text = "no output of nccl-tests was given (--bandwidth FILE); --sweep prints commands that make some"
+            yield Finding(_ID, "NOT-APPLICABLE", text)
             return
         runs, bad = measured(observed.bandwidth)
         earlier, _ = measured(observed.bandwidth_before)

@@ -119,7 +119,7 @@ def _crowded(pulses: Mapping[str, Pulse]) -> Iterator[Finding]:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Stragglers:
     id: str = _ID
     title: str = "No node lags behind the others"

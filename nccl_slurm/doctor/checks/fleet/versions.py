@@ -188,7 +188,7 @@ def _odd(item: Item, values: Mapping[str, str]) -> Iterator[Finding]:
     yield Finding(_ID, status, told, item.priority, odd, proofs=proofs, values=values_told)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Versions:
     id: str = _ID
     title: str = "Versions are alike on all nodes"

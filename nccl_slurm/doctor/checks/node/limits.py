@@ -74,8 +74,10 @@ def _stack(look: Look) -> Iterator[Finding]:
     whose, value, proof = _lowest(look, "Max stack size")
     if value < table()["stack-least-kib"] * _KIB:
         yield look.fail("P1", f"the stack of a {whose} is below {table()['stack-least-kib']:g} KiB", proof)
-    elif value == UNLIMITED:
-        yield look.warn("P2", f"the stack of a {whose} is unlimited: threads get 2 MiB each", proof)
+        return
+    without = [one for _, limit, one in _limit(look, "Max stack size") if limit == UNLIMITED]
+    if without:
+        yield look.warn("P2", f"the stack of a {whose} is unlimited: threads get 2 MiB each", *without)
     else:
         yield look.passed(f"the stack of a {whose}: enough", proof)
 

@@ -61,11 +61,12 @@ class Look:
         values: Mapping[str, str],
     ) -> Finding:
         node, shown = self.seen.node, proofs[:_SHOWN]
-        told = {"node": node, **values}
+        job = {} if self.seen.job is None else {"job": self.seen.job}
+        told = {"node": node, **job, **values}
         return Finding(self.check, status, text, priority, [node], since=since, proofs=shown, values=told)
 
 
-@dataclass(frozen=True)
+@dataclass
 class NodeCheck:
     """``ask`` may raise NotObserved."""
 

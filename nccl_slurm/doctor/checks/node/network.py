@@ -55,6 +55,8 @@ def _efa(look: Look) -> Iterator[Finding]:
     cards = [one for one in machine.devices(look.seen) if one.efa]
     on_bus = _efas_on_bus(look)
     wanted = None if row is None else row.efa
+    if not cards and not machine.dmi(look.seen):
+        raise NotObserved("no EFA card is here, and what machine this is (DMI) is not told")
     if not cards and not on_bus and not wanted:
         yield look.not_applicable("no EFA card belongs to this machine")
         return
@@ -163,7 +165,8 @@ def _counters(look: Look) -> Iterator[Finding]:
     if wrong:
         names = sorted({proof.source.rsplit("/", 1)[-1] for proof in wrong})
         text = f"ports lose or repeat packets: {', '.join(names[:5])}"
-        yield look.warn("P1", text, *wrong, ports=str(len(wrong)))
+        interface = next((one.source.split("/")[4] for one in wrong if one.source.startswith("/sys/class/net/")), "")
+        yield look.warn("P1", text, *wrong, interface=interface)
     else:
         yield look.passed("no port loses or repeats packets", Proof(_FOLDER, f"{read} counters over {hours:.0f} h"))
 

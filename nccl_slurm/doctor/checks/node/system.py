@@ -84,6 +84,8 @@ def _read_only(look: Look, rows: list[list[str]]) -> Iterator[Finding]:
 
 def _nvme(look: Look) -> Iterator[Finding]:
     """HyperPod's own images mount the instance store there; jobs and containers that miss it fill the root disk."""
+    if not machine.dmi(look.seen):
+        raise NotObserved("what machine this is (DMI) is not told")
     row = machine.instance(look.seen)
     if row is None or not row.nvme or not look.seen.present("hyperpod-folder"):
         yield look.not_applicable("no HyperPod node whose type has an instance store")

@@ -1,0 +1,47 @@
+"""Files that a person gives: output of nccl-tests, of now and of earlier."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+from nccl_slurm.errors import InputError
+
+__all__ = ["texts"]
+
+_MOST = 10_000
+#: The table of one run is some kilobytes; with NCCL_DEBUG=INFO before it megabytes.
+_BYTES = 16 << 20
+
+
+def texts(paths: Sequence[str]) -> Mapping[str, str]:
+    """Path → text; of a folder all files in it that are not hidden. Raises InputError."""
+    found: dict[str, str] = {}
+    for path in paths:
+        for file in _files(path):
+            found[file] = _text(file)
+            if len(found) > _MOST:
+                raise InputError(f"{path}: more than {_MOST} files")
+    return found
+
+
+def _files(path: str) -> Iterator[str]:
+    if not os.path.isdir(path):
+        yield path
+        return
+    try:
+        names = sorted(name for name in os.listdir(path) if not name.startswith("."))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    yield from (file for file in (os.path.join(path, name) for name in names) if os.path.isfile(file))
+
+
+def _text(path: str) -> str:
+    """A pipe that nobody writes to is never waited for: only regular files."""
+    try:
+        if not os.path.isfile(path):
+            raise InputError(f"{path}: no such file, or no regular one")
+        with open(path, encoding="utf-8", errors="backslashreplace") as file:
+            return file.read(_BYTES)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None

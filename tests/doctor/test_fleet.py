@@ -1,0 +1,257 @@
+"""Nodes beside each other: versions with the odd ones out, bandwidth by peers and past, stragglers, sweeps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nccl_slurm.doctor import sweep
+from nccl_slurm.doctor.check import Finding, judged
+from nccl_slurm.doctor.checks.fleet import bandwidth, stragglers, versions
+from nccl_slurm.doctor.observation import Fleet, Observation
+from tests.doctor.machines import Machine, of
+
+Change = Callable[[Machine], object]
+
+
+def fleet(root: Path, keys: Sequence[str], kind: str = "infiniband", count: int = 4, **odd: Change) -> Fleet:
+    """``count`` nodes n1 … of which those in ``odd`` are changed. Like ones are read once."""
+    same = of(kind).look(root / "same", keys, "4711")
+    nodes: dict[str, Observation] = {}
+    for number in range(1, count + 1):
+        name = f"n{number}"
+        seen = same
+        if name in odd:
+            machine = of(kind)
+            odd[name](machine)
+            seen = machine.look(root / name, keys, "4711")
+        nodes[name] = replace(seen, node=name)
+    return Fleet(nodes)
+
+
+def wrong(found: Sequence[Finding]) -> list[tuple[str, str | None, tuple[str, ...], str]]:
+    return [(one.status, one.priority, tuple(one.nodes), one.text) for one in found if one.status in ("FAIL", "WARN")]
+
+
+def version(text: str) -> Change:
+    return lambda m: m.files.update(
+        {"/proc/driver/nvidia/version": f"NVRM version: NVIDIA UNIX Open Kernel Module  {text}  x"}
+    )
+
+
+KEYS = versions.CHECKS[0].sources
+
+
+def test_all_alike(tmp_path: Path) -> None:
+    found = judged(versions.CHECKS[0], fleet(tmp_path, KEYS))
+    assert wrong(found) == [] and "NVIDIA driver" in found[-1].text
+
+
+@pytest.mark.parametrize(
+    ("change", "priority", "item"),
+    [
+        pytest.param(version("535.161.08"), "P1", "NVIDIA driver", id="W11: driver"),
+        pytest.param(
+            lambda m: m.files.update({"/proc/sys/kernel/osrelease": "5.15.0\n"}), "P2", "kernel", id="W11: kernel"
+        ),
+        (lambda m: m.slurm.update(Version="24.05.1"), "P2", "slurmd"),
+        (lambda m: m.every_gpu(name="x").says("enroot", "3.4.1"), None, ""),
+        (lambda m: m.files.update({"/sys/class/net/eth0/mtu": "1500"}), "P1", "MTU"),
+        (lambda m: m.files.update({"/sys/class/infiniband/mlx5_2/fw_ver": "28.39.1"}), "P2", "firmware of RDMA cards"),
+    ],
+)
+def test_the_odd_one_out(change: Change, priority: str | None, item: str, tmp_path: Path) -> None:
+    found = wrong(judged(versions.CHECKS[0], fleet(tmp_path, KEYS, n3=change)))
+    if priority is None:
+        assert found == []
+        return
+    ((status, weight, nodes, text),) = found
+    assert (status, weight, nodes) == ("WARN", priority, ("n3",)) and text.startswith(f"{item}: other than on most")
+
+
+def test_two_halves_accuse_nobody(tmp_path: Path) -> None:
+    other = version("535.161.08")
+    ((_, _, nodes, text),) = wrong(judged(versions.CHECKS[0], fleet(tmp_path, KEYS, n3=other, n4=other)))
+    assert nodes == ("n1", "n2", "n3", "n4") and "2 values, none on most" in text
+
+
+def test_ranks_with_another_nccl_can_not_run_together(tmp_path: Path) -> None:
+    def rank(nccl: str) -> Change:
+        return lambda m: m.rank(0, f"/usr/lib/libnccl.so.{nccl}")
+
+    odd = {f"n{number}": rank("2.21.5") for number in (1, 2, 3)} | {"n4": rank("2.18.3")}
+    ((status, priority, nodes, text),) = wrong(judged(versions.CHECKS[0], fleet(tmp_path, KEYS, **odd)))
+    assert (status, priority, nodes) == ("FAIL", "P0", ("n4",)) and "2.21.5" in text
+
+
+def test_a_node_that_tells_nothing_is_not_odd(tmp_path: Path) -> None:
+    seen = fleet(tmp_path, KEYS)
+    nodes = {**seen.nodes, "n9": Observation("n9", {})}
+    assert wrong(judged(versions.CHECKS[0], Fleet(nodes))) == []
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_one_node_has_nothing_to_be_compared_with(count: int, tmp_path: Path) -> None:
+    nodes = dict(list(fleet(tmp_path, KEYS, count=1).nodes.items())[:count])
+    assert judged(versions.CHECKS[0], Fleet(nodes))[0].status == "NOT-APPLICABLE"
+
+
+def test_firmware_is_compared_with_like_machines_alone(tmp_path: Path) -> None:
+    big, small = fleet(tmp_path / "a", KEYS, "p5", 2), fleet(tmp_path / "b", KEYS, "infiniband", 2)
+    mixed = Fleet({**big.nodes, **{f"m{name}": seen for name, seen in small.nodes.items()}})
+    told = {text.partition(":")[0] for _, _, _, text in wrong(judged(versions.CHECKS[0], mixed))}
+    assert told == {"machine type"}
+
+
+# bandwidth
+
+
+def output(
+    busbw: float, *hosts: str, size: int = 1 << 33, average: str = "# Avg bus bandwidth    : 1", bad: int = 0
+) -> str:
+    head = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n# Collective test starting: all_reduce_perf\n"
+    ranks = "".join(
+        f"#  Rank {8 * place + gpu} Group  0 Pid {place} on {host} device  {gpu} [0x10] NVIDIA H100\n"
+        for place, host in enumerate(hosts)
+        for gpu in range(8)
+    )
+    line = f" {size} {size // 4} float sum -1 22661 {busbw / 2} {busbw} 0 22658 {busbw / 2} {busbw} 0\n"
+    return f"{head}{ranks}{line}# Out of bounds values : {bad} OK\n{average}\n"
+
+
+def judge(texts: dict[str, str], before: dict[str, str] | None = None) -> list[Finding]:
+    return judged(bandwidth.CHECKS[0], Fleet({}, bandwidth=texts, bandwidth_before=before or {}))
+
+
+def alone(**figures: float) -> dict[str, str]:
+    return {f"{name}.txt": output(value, name) for name, value in figures.items()}
+
+
+@pytest.mark.parametrize(
+    ("figure", "status", "priority"),
+    [(440.0, "PASS", None), (425.0, "PASS", None), (400.0, "WARN", "P2"), (300.0, "FAIL", "P1")],
+)
+def test_single_nodes_beside_their_peers(figure: float, status: str, priority: str | None) -> None:
+    found = {tuple(one.nodes): one for one in judge(alone(n1=440, n2=441, n3=439, n4=figure))}
+    assert (found[("n4",)].status, found[("n4",)].priority) == (status, priority)
+    assert {found[(name,)].status for name in ("n1", "n2", "n3")} == {"PASS"}
+
+
+def test_no_table_of_instance_types_decides() -> None:
+    """W39, contradictions: 78 GB/s of a pair of p4d is what its peers have, whatever a page expects."""
+    texts = {f"{a}-{b}.txt": output(78.0, a, b) for a, b in (("n1", "n2"), ("n3", "n4"), ("n5", "n6"))}
+    assert {one.status for one in judge(texts)} == {"PASS"}
+
+
+def test_the_common_node_of_slow_pairs_is_named() -> None:
+    nodes = ["n1", "n2", "n3", "n4"]
+    texts = {}
+    for pairs in sweep.pairs(nodes):
+        for pair in pairs:
+            texts["-".join(sorted(pair))] = output(100.0 if "n3" in pair else 440.0, *pair)
+    slow = [one for one in judge(texts) if one.status == "FAIL"]
+    assert len(slow) == 3 and {tuple(one.nodes) for one in slow} == {("n3",)}
+
+
+def test_a_pair_is_never_compared_with_a_single_node() -> None:
+    texts = {**alone(n1=440, n2=440, n3=440), "pair": output(120.0, "n4", "n5")}
+    found = {tuple(one.nodes): one.status for one in judge(texts)}
+    assert found[("n4", "n5")] == "UNKNOWN"
+
+
+def test_own_past_where_there_are_no_peers() -> None:
+    before = {f"old{number}": output(440.0, "n1", "n2") for number in range(3)}
+    assert [one.status for one in judge({"now": output(440.0, "n1", "n2")}, before)] == ["PASS"]
+    (slow,) = judge({"now": output(300.0, "n1", "n2")}, before)
+    assert (slow.status, slow.nodes) == ("FAIL", ("n1", "n2")) and "its own past" in slow.text
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "priority"),
+    [
+        (output(440.0, "n1", average=""), "WARN", "P1"),
+        (output(440.0, "n1", bad=3), "FAIL", "P0"),
+        ("Segmentation fault", "UNKNOWN", None),
+        ("# Avg bus bandwidth    : 3", "UNKNOWN", None),
+    ],
+)
+def test_runs_that_tell_little(text: str, status: str, priority: str | None) -> None:
+    found = judge({"x": text})
+    assert (status, priority) in {(one.status, one.priority) for one in found}
+    assert all(one.status != "PASS" for one in found)
+
+
+def test_no_output_is_nothing_to_judge() -> None:
+    assert [one.status for one in judge({})] == ["NOT-APPLICABLE"]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 7, 8])
+def test_every_pair_meets_once(count: int) -> None:
+    nodes = [f"n{number}" for number in range(count)]
+    rounds = list(sweep.pairs(nodes))
+    met = [frozenset(pair) for one in rounds for pair in one]
+    assert len(met) == len(set(met)) == count * (count - 1) // 2
+    for one in rounds:
+        assert len({node for pair in one for node in pair}) == 2 * len(one)
+    assert len(rounds) == (count - 1 if count % 2 == 0 else count)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 100])
+def test_halving_leaves_no_node_out(count: int) -> None:
+    nodes = [f"n{number}" for number in range(count)]
+    rounds = list(sweep.halving(nodes))
+    assert rounds[0] == [nodes] and len(rounds) <= count.bit_length()
+    smallest = {node: len(group) for groups in rounds for group in groups for node in group}
+    assert sorted(smallest) == sorted(nodes) and set(smallest.values()) <= {2, 3}
+
+
+@pytest.mark.parametrize("way", sweep.WAYS)
+def test_commands_hold_names_of_hosts_alone(way: str) -> None:
+    told = list(sweep.lines(["n1", "n2", "n3;reboot", "$(id)", "-x"], way, {"n1": 4}))
+    commands = [line for line in told if not line.startswith("#")]
+    assert commands and all(re.fullmatch(r"srun [A-Za-z0-9 =._,\[\]>-]+", line) for line in commands)
+    assert all("reboot" not in line and "id" not in line.split("=")[0] for line in commands)
+    assert "--gpus-per-node=4" in commands[0]
+
+
+# stragglers
+
+WORK = {"throttle": (), "clock": "1980 MHz"}
+
+
+def at_work(**changes: object) -> Change:
+    return lambda m: m.every_gpu(**{**WORK, **changes})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (at_work(), None),
+        (at_work(clock="1400 MHz"), "lower clock"),
+        (at_work(clock="1950 MHz"), None),
+        (lambda m: at_work()(m).gpu(2, throttle=("gpu_idle",)), "idle while those of most nodes work"),  # type: ignore[attr-defined]
+        (lambda m: at_work()(m).files.update({"/proc/loadavg": "700.0 1 1 1/9 9\n"}), "more runnable tasks"),  # type: ignore[attr-defined]
+    ],
+)
+def test_stragglers(change: Change, words: str | None, tmp_path: Path) -> None:
+    odd: dict[str, Change] = {f"n{number}": at_work() for number in (1, 2, 4)}
+    found = judged(stragglers.CHECKS[0], fleet(tmp_path, stragglers.CHECKS[0].sources, n3=change, **odd))
+    if words is None:
+        assert [one.status for one in found] == ["PASS"]
+    else:
+        ((_, _, nodes, text),) = wrong(found)
+        assert nodes == ("n3",) and words in text
+
+
+def test_an_idle_cluster_has_no_stragglers(tmp_path: Path) -> None:
+    found = judged(stragglers.CHECKS[0], fleet(tmp_path, stragglers.CHECKS[0].sources))
+    assert [one.text for one in found] == ["GPUs of all nodes are idle"]
+
+
+def test_two_nodes_are_too_few(tmp_path: Path) -> None:
+    found = judged(stragglers.CHECKS[0], fleet(tmp_path, stragglers.CHECKS[0].sources, count=2))
+    assert found[0].status == "NOT-APPLICABLE"

@@ -1,0 +1,167 @@
+"""PCIe, ACS, IOMMU, GPUDirect, NUMA: each both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.doctor import machines
+from tests.doctor.machines import Machine, findings, of, worst
+
+Change = Callable[[Machine], object]
+
+
+def link(slot: str, width: str, width_max: str = "16") -> Change:
+    base = f"/sys/bus/pci/devices/{slot}"
+    return lambda m: m.files.update({f"{base}/current_link_width": width, f"{base}/max_link_width": width_max})
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "expected", "words"),
+    [
+        ("p5", lambda m: None, "PASS", "full width"),
+        pytest.param(
+            "p5", lambda m: m.gpu(3, width="8x"), "FAIL P1", "8 lanes, where 16 belong", id="W14: half a link"
+        ),
+        ("p5", lambda m: m.gpu(3, width="8x", width_max="8x"), "FAIL P1", "8 lanes, where 16 belong"),
+        ("p5", lambda m: m.gpu(3, gen="1"), "PASS", "full width"),  # an idle GPU saves power
+        ("p5", lambda m: m.gpu(3, gen="3", throttle=()), "WARN P1", "generation 3 of 5 under load"),
+        ("p5", link("0000:61:00.0", "8"), "FAIL P1", "efa 0000:61:00.0"),
+        ("infiniband", link("0000:61:00.0", "4"), "FAIL P1", "mlx5_core 0000:61:00.0"),
+        ("p5", link("0000:61:00.0", "0", "255"), "PASS", "full width"),  # a virtual function tells none
+        ("p5", lambda m: m.every_gpu(width="N/A").without("/sys/bus/pci/devices/0000:6"), "PASS", "full width"),
+        ("plain", lambda m: None, "NOT-APPLICABLE", "no GPU and no RDMA card"),
+    ],
+)
+def test_links(kind: str, change: Change, expected: str, words: str, tmp_path: Path) -> None:
+    machine = of(kind)
+    change(machine)
+    found = findings(machine, "node.pcie", tmp_path)
+    assert worst(found) == expected
+    assert any(words in one.text for one in found), [one.text for one in found]
+
+
+def test_widths_of_a_dead_driver_are_read_from_the_kernel(tmp_path: Path) -> None:
+    machine = of("p5").says("nvidia-smi", "no", 9)
+    link(f"{machines.bus(2)}.0", "4")(machine)
+    (found,) = findings(machine, "node.pcie", tmp_path)
+    assert found.status == "FAIL" and f"{machines.bus(2)}.0" in found.text
+
+
+BRIDGES = """00:01.0 PCI bridge: Broadcom PEX890xx PCIe Gen 5 Switch (prog-if 00 [Normal decode])
+\tCapabilities: [148 v1] Access Control Services
+\t\tACSCap:\tSrcValid+ TransBlk+ ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl+ DirectTrans+
+\t\tACSCtl:\t{control}
+10:00.0 3D controller: NVIDIA Corporation GH100
+"""
+OFF = "SrcValid- TransBlk- ReqRedir- CmpltRedir- UpstreamFwd- EgressCtrl- DirectTrans-"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (BRIDGES.format(control=OFF), "PASS"),
+        (BRIDGES.format(control=OFF.replace("SrcValid-", "SrcValid+").replace("ReqRedir-", "ReqRedir+")), "WARN P1"),
+        (BRIDGES.format(control=OFF.replace("CmpltRedir-", "CmpltRedir+")), "WARN P1"),
+        (BRIDGES.format(control=OFF.replace("SrcValid-", "SrcValid+")), "WARN P2"),
+        ("00:01.0 PCI bridge: Broadcom PEX890xx\n\tCapabilities: <access denied>\n", "UNKNOWN"),
+        ("00:01.0 PCI bridge: Broadcom PEX890xx\n", "PASS"),
+        ("", "UNKNOWN"),
+    ],
+)
+def test_acs(text: str, expected: str, tmp_path: Path) -> None:
+    assert worst(findings(of("infiniband").says("lspci", text), "node.acs", tmp_path)) == expected
+
+
+def unit(machine: Machine) -> None:
+    machine.files["/sys/class/iommu/dmar0/.keep"] = ""
+
+
+@pytest.mark.parametrize(
+    ("unit_there", "options", "line", "expected"),
+    [
+        (False, "ro", "", "PASS"),
+        (True, "ro intel_iommu=on", "", "WARN P1"),
+        (True, "ro intel_iommu=on iommu=pt", "", "PASS"),
+        (True, "ro iommu.passthrough=1", "", "PASS"),
+        pytest.param(
+            True, "ro", "iommu: Default domain type: Passthrough", "PASS", id="W31: passed through by default"
+        ),
+        (True, "ro", "iommu: Default domain type: Translated", "WARN P1"),
+        pytest.param(False, "ro", "DMAR: IOMMU enabled", "PASS", id="W31: words without a unit"),
+    ],
+)
+def test_iommu(unit_there: bool, options: str, line: str, expected: str, tmp_path: Path) -> None:
+    machine = of("infiniband").kernel(line)
+    machine.files["/proc/cmdline"] = options + "\n"
+    if unit_there:
+        unit(machine)
+    assert worst(findings(machine, "node.iommu", tmp_path)) == expected
+
+
+def peer(word: str | None) -> Change:
+    def change(machine: Machine) -> None:
+        for path in [path for path in machine.files if path.endswith("/device/p2p")]:
+            if word is None:
+                del machine.files[path]
+            else:
+                machine.files[path] = word + "\n"
+
+    return change
+
+
+CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.08  Sat Feb 24\n"
+
+
+def kernel(release: str, driver: str | None = None, modules: str = "nvidia 1 0 - Live 0x0") -> Change:
+    def change(machine: Machine) -> None:
+        peer(None)(machine)
+        machine.files.update({"/proc/sys/kernel/osrelease": release + "\n", "/proc/modules": modules + "\n"})
+        if driver is not None:
+            machine.files["/proc/driver/nvidia/version"] = driver
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "expected"),
+    [
+        ("p5", lambda m: None, "PASS"),
+        ("p5", peer("NVIDIA peermem"), "PASS"),
+        ("p5", peer(""), "FAIL P1"),
+        ("p5", peer("NEURON"), "FAIL P1"),
+        ("infiniband", kernel("6.8.0"), "PASS"),
+        ("infiniband", kernel("6.8.0", CLOSED), "WARN P1"),
+        ("infiniband", kernel("5.10.0"), "WARN P1"),
+        ("infiniband", kernel("5.4.0", CLOSED, "nvidia_peermem 1 0 - Live 0x0"), "PASS"),
+        ("infiniband", kernel("5.4.0", CLOSED, "nv_peer_mem 1 0 - Live 0x0"), "PASS"),
+        ("infiniband", kernel("6.8.0", "junk"), "UNKNOWN"),
+        ("plain", lambda m: None, "NOT-APPLICABLE"),
+    ],
+)
+def test_peermem(kind: str, change: Change, expected: str, tmp_path: Path) -> None:
+    machine = of(kind)
+    change(machine)
+    assert worst(findings(machine, "node.peermem", tmp_path)) == expected
+
+
+def test_memory_of_each_processor(tmp_path: Path) -> None:
+    machine = of("p5")
+    machine.files["/sys/devices/system/node/node1/meminfo"] = "Node 1 MemTotal:       0 kB\n"
+    assert worst(findings(machine, "node.numa", tmp_path)) == "WARN P1"
+
+
+def test_a_node_of_memory_alone_is_none_without_memory(tmp_path: Path) -> None:
+    machine = of("p5")
+    machine.files["/sys/devices/system/node/node2/cpulist"] = "\n"
+    machine.files["/sys/devices/system/node/node2/meminfo"] = "Node 2 MemTotal:       0 kB\n"
+    assert worst(findings(machine, "node.numa", tmp_path)) == "PASS"
+
+
+def test_gpus_that_are_near_nobody(tmp_path: Path) -> None:
+    machine = of("p5")
+    for number in range(8):
+        machine.files[f"/sys/bus/pci/devices/{machines.bus(number)}.0/numa_node"] = "-1\n"
+    assert worst(findings(machine, "node.numa", tmp_path)) == "WARN P2"

@@ -1,0 +1,202 @@
+"""NVLink, NVSwitch, paths between GPUs, DCGM: each both ways."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.doctor import machines
+from tests.doctor.machines import Machine, findings, of, worst
+
+Change = Callable[[Machine], object]
+STATUS, ERRORS = "nvlink --status", "nvlink -e"
+
+
+def smi(only: str, text: Callable[[Machine], str]) -> Change:
+    """nvidia-smi says this for these arguments, and for others what it said."""
+
+    def change(machine: Machine) -> None:
+        machine.commands["nvidia-smi"] = machines._smi_commands(machine)["nvidia-smi"]
+        machine.says("nvidia-smi", text(machine), only=only)
+
+    return change
+
+
+def off(links: dict[int, tuple[int, ...]]) -> Change:
+    return smi(STATUS, lambda m: machines.nvlink_status(m.gpus, m.kind.links, links))
+
+
+def counts(bad: dict[tuple[int, int, str], int]) -> Change:
+    return smi(ERRORS, lambda m: machines.nvlink_errors(m.gpus, m.kind.links, bad))
+
+
+#: NVLink 5: a link's counters as nvidia-smi of driver 570 and later prints them.
+GB200 = """GPU 0: NVIDIA B200 (UUID: GPU-0)
+\t Link 0: Tx packets: 12345
+\t Link 0: Rx Errors: {rx}
+\t Link 0: Local link integrity Errors: 0
+\t Link 0: Total link recovery events: {events}
+\t Link 0: Link recovery failed events: {failed}
+\t Link 0: Effective Errors: 0
+\t Link 0: FEC Errors - 0: 17941761
+\t Link 0: PLR Xmit Blocks: 1234567890"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "expected", "words"),
+    [
+        ("p5", lambda m: None, "PASS", "18 NVLinks of each GPU are up"),
+        ("p4d", lambda m: None, "PASS", "12 NVLinks"),
+        ("p5", off({3: (7, 9)}), "FAIL P0", "GPU 3: 16 of 18 NVLinks are up"),
+        ("infiniband", off({3: (7,)}), "FAIL P0", "GPU 3: 17 of 18"),
+        ("p5", off({n: tuple(range(18)) for n in range(8)}), "FAIL P0", "0 of 18"),
+        ("infiniband", off({n: tuple(range(18)) for n in range(8)}), "UNKNOWN", "no NVLink is up"),
+        ("g5", lambda m: None, "NOT-APPLICABLE", "no NVLink"),
+        ("p5", counts({(2, 5, "Recovery"): 1}), "WARN P1", "GPU 2"),
+        ("p5", counts({(2, 5, "Replay"): 65535}), "WARN P1", "GPU 2"),
+        pytest.param("p5", counts({(2, 5, "CRC"): 3}), "PASS", "are up", id="W14: a few CRC errors are normal"),
+        ("p5", smi(ERRORS, lambda m: "not supported"), "UNKNOWN", "no counters"),
+        ("p6", smi(ERRORS, lambda m: GB200.format(rx=0, events=0, failed=0)), "PASS", "are up"),
+        ("p6", smi(ERRORS, lambda m: GB200.format(rx=0, events=4, failed=0)), "PASS", "are up"),
+        ("p6", smi(ERRORS, lambda m: GB200.format(rx=5000, events=0, failed=0)), "WARN P1", "GPU 0"),
+        ("p6", smi(ERRORS, lambda m: GB200.format(rx=0, events=0, failed=1)), "WARN P1", "GPU 0"),
+        ("p5", smi(STATUS, lambda m: ""), "UNKNOWN", "no GPU in its answer"),
+        ("plain", lambda m: None, "NOT-APPLICABLE", "no NVIDIA GPU"),
+    ],
+)
+def test_nvlink(kind: str, change: Change, expected: str, words: str, tmp_path: Path) -> None:
+    machine = of(kind)
+    change(machine)
+    found = findings(machine, "node.nvlink", tmp_path)
+    assert worst(found) == expected
+    assert any(words in one.text for one in found), [one.text for one in found]
+
+
+def test_a_gpu_that_is_split_has_no_links(tmp_path: Path) -> None:
+    machine = of("p5").gpu(3, mig="Enabled")
+    off({3: tuple(range(18))})(machine)
+    assert worst(findings(machine, "node.nvlink", tmp_path)) == "PASS"
+
+
+INACTIVE = "echo LoadState=loaded; echo ActiveState=failed; echo SubState=failed"
+ABSENT = "echo LoadState=not-found; echo ActiveState=inactive"
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "expected", "words"),
+    [
+        ("p5", lambda m: None, "PASS", "nvidia-fabricmanager runs"),
+        pytest.param(
+            "p5", lambda m: m.commands.update(systemctl=INACTIVE), "FAIL P0", "does not run", id="W14: stopped"
+        ),
+        ("p4d", lambda m: m.commands.update(systemctl=ABSENT), "FAIL P0", "not installed"),
+        ("p5", lambda m: m.commands.update(systemctl="echo no bus >&2; exit 1"), "UNKNOWN", "status 1"),
+        (
+            "p5",
+            lambda m: m.says("nv-fabricmanager", "Fabric Manager version is : 550.54.15"),
+            "FAIL P0",
+            "of another version than the driver",
+        ),
+        ("p5", lambda m: m.gpu(2, fabric=("In Progress", "N/A")), "FAIL P0", "GPU 2 (0000:12:1c): not registered"),
+        ("p5", lambda m: m.gpu(2, fabric=("Completed", "Insufficient Resources")), "FAIL P0", "Insufficient Resources"),
+        ("g5", lambda m: None, "NOT-APPLICABLE", "no NVSwitch"),
+        ("plain", lambda m: None, "NOT-APPLICABLE", "no NVSwitch"),
+    ],
+)
+def test_fabric_manager(kind: str, change: Change, expected: str, words: str, tmp_path: Path) -> None:
+    machine = of(kind)
+    change(machine)
+    found = findings(machine, "node.fabric-manager", tmp_path)
+    assert worst(found) == expected
+    assert any(words in one.text for one in found), [one.text for one in found]
+
+
+def matrix(**odd: object) -> Change:
+    pairs = odd.get("odd")
+    return smi("topo -m", lambda m: machines.topology(8, str(odd.get("pair", "NV18")), pairs))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "expected", "words"),
+    [
+        ("p5", lambda m: None, "PASS", "(NV18)"),
+        ("p4d", lambda m: None, "PASS", "(NV12)"),
+        ("p5", matrix(odd={(0, 3): "SYS"}), "FAIL P0", "1 of 28 pairs of GPUs are not joined by NVLink"),
+        ("p5", matrix(odd={(0, 3): "NV16"}), "WARN P1", "another number of NVLinks"),
+        ("p5", matrix(pair="PHB"), "FAIL P0", "28 of 28"),
+        ("infiniband", matrix(odd={(1, 2): "PXB"}), "FAIL P0", "1 of 28"),
+        ("g5", lambda m: None, "PASS", "28 by PHB"),
+        (
+            "p5",
+            smi("topo -p2p n", lambda m: machines.p2p(8, "OK", {(2, 4): "NS"})),
+            "FAIL P0",
+            "no P2P by NVLink for 1",
+        ),
+        ("g5", smi("topo -p2p n", lambda m: machines.p2p(8, "CNS")), "PASS", "28 by PHB"),
+        ("p5", smi("topo -m", lambda m: "Failed to initialize NVML"), "UNKNOWN", "no matrix"),
+        ("plain", lambda m: None, "NOT-APPLICABLE", "no NVIDIA GPU"),
+    ],
+)
+def test_topology(kind: str, change: Change, expected: str, words: str, tmp_path: Path) -> None:
+    machine = of(kind)
+    change(machine)
+    found = findings(machine, "node.p2p-topology", tmp_path)
+    assert worst(found) == expected
+    assert any(words in one.text for one in found), [one.text for one in found]
+
+
+def health(overall: str, **systems: str) -> str:
+    """As ``dcgmi health --check -j`` of DCGM 4."""
+    errors = {
+        name.replace("_", " "): {"overflow": [f"words on {name}"], "value": word} for name, word in systems.items()
+    }
+    gpu = (
+        {"GPU": {"children": {"3": {"children": {"Errors": {"children": errors}}, "value": overall}}}} if errors else {}
+    )
+    return json.dumps({"body": {"Overall Health": {"value": overall}, **gpu}, "header": ["Health Monitor Report"]})
+
+
+BOX = """+---------------------------+--------------------------------------------------+
+| Health Monitor Report                                                        |
++===========================+==================================================+
+| Overall Health            | {word:<49}|
++---------------------------+--------------------------------------------------+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "rc", "expected"),
+    [
+        (health("Healthy"), 0, "PASS"),
+        pytest.param(health("Warning", PCIe_system="Warning"), 0, "WARN P1", id="W19: Warning"),
+        pytest.param(health("Failure", Memory_system="Failure"), 0, "FAIL P0", id="W19: Failure"),
+        (health("Failure", Memory_system="Failure", Thermal_system="Warning"), 0, "FAIL P0"),
+        (health("Failure"), 0, "FAIL P0"),
+        (BOX.format(word="Healthy"), 0, "PASS"),
+        (BOX.format(word="Warning"), 0, "WARN P1"),
+        pytest.param("Error: Health watches not enabled. Please enable watches. ", 1, "UNKNOWN", id="W19: no watches"),
+        ("Error: unable to establish a connection to the specified host: localhost", 1, "UNKNOWN"),
+        ("{}", 0, "UNKNOWN"),
+    ],
+)
+def test_dcgm(text: str, rc: int, expected: str, tmp_path: Path) -> None:
+    assert worst(findings(of("p5").says("dcgmi", text, rc), "node.dcgm", tmp_path)) == expected
+
+
+def test_no_dcgm_is_nothing_to_judge(tmp_path: Path) -> None:
+    assert worst(findings(of("p5"), "node.dcgm", tmp_path)) == "NOT-APPLICABLE"
+
+
+@pytest.mark.parametrize(
+    ("stamp", "expected"),
+    [
+        ("2026-09-22 01:00:00.123 ", "WARN P1"),
+        pytest.param("2026-07-01 01:00:00.123 ", "PASS", id="W8: of another month"),
+    ],
+)
+def test_a_log_of_diagnostics(stamp: str, expected: str, tmp_path: Path) -> None:
+    machine = of("p5").says("dcgmi", health("Healthy"))
+    machine.files["/var/log/nvidia-dcgm/nvvs.log"] = f"{stamp}ERROR [1:1] row remapping is pending on GPU 3\n"
+    assert worst(findings(machine, "node.dcgm", tmp_path)) == expected

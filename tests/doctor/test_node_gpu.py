@@ -1,0 +1,206 @@
+"""Checks of GPUs, each both ways, on machines that stand in. ``W…``: row of docs/guide/coverage.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.doctor import machines
+from tests.doctor.machines import Gpu, Machine, findings, of, worst
+
+Change = Callable[[Machine], object]
+
+
+def dead(machine: Machine) -> Machine:
+    words = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+    return machine.says("nvidia-smi", words, 9)
+
+
+def lost(machine: Machine) -> Machine:
+    words = "Unable to determine the device handle for GPU3: 0000:13:1C.0: GPU is lost.  Reboot the system"
+    return machine.says("nvidia-smi", words, 255)
+
+
+def fell_off(machine: Machine) -> Machine:
+    del machine.gpus[7]
+    return machine.without(f"/sys/bus/pci/devices/{machines.bus(7)}")
+
+
+def not_answering(machine: Machine) -> Machine:
+    del machine.gpus[7]
+    machine.links.pop(f"/sys/bus/pci/devices/{machines.bus(7)}.0/driver")
+    return machine
+
+
+def process(pid: int, comm: str, *, job: str = "", gpu: bool = True) -> Change:
+    def change(machine: Machine) -> None:
+        machine.process(pid, comm, job=job)
+        if gpu:
+            machine.links[f"/proc/{pid}/fd/7"] = "/dev/nvidia0"
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "expected", "words"),
+    [
+        ("p5", lambda m: None, "PASS", "8 GPUs answer"),
+        ("p5", fell_off, "FAIL P0", "7 of 8 GPUs"),
+        pytest.param("p5", not_answering, "FAIL P0", "7 of 8 GPUs (p5.48xlarge) answer", id="W17: seven of eight"),
+        pytest.param("p5", dead, "FAIL P0", "the GPU driver does not answer", id="W17: a dead driver is no CPU node"),
+        ("p5", lost, "FAIL P0", "GPU is lost"),
+        ("p5", lambda m: m.says("nvidia-smi", "No devices were found"), "FAIL P0", "does not answer"),
+        ("p5", lambda m: m.says("nvidia-smi", machines.smi_xml([])), "FAIL P0", "0 of 8 GPUs"),
+        ("infiniband", not_answering, "FAIL P0", "7 of 8 GPUs (Gres=gpu:h100:8(S:0-1)) answer"),
+        ("infiniband", lambda m: m.slurm.update(Gres="gpu:h100:4"), "WARN P2", "8 GPUs, and Slurm counts on 4"),
+        ("infiniband", lambda m: m.slurm.update(Gres="gpu:4,gpu:a:4"), "PASS", "8 GPUs answer"),
+        ("infiniband", lambda m: m.slurm.update(Gres="(null)"), "UNKNOWN", "8 GPUs answer; how many"),
+        ("plain", lambda m: None, "NOT-APPLICABLE", "no NVIDIA GPU"),
+    ],
+)
+def test_count(kind: str, change: Change, expected: str, words: str, tmp_path: Path) -> None:
+    machine = of(kind)
+    change(machine)
+    found = findings(machine, "node.gpu-count", tmp_path)
+    assert worst(found) == expected
+    assert any(words in one.text for one in found), [one.text for one in found]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "listed", "expected"),
+    [(["0", "1", "2", "3"], 4, "PASS"), (["0", "1", "2", "3"], 3, "FAIL P0"), ([], 0, "UNKNOWN"), (None, 4, "FAIL P0")],
+)
+def test_inside_a_job_only_its_own_gpus_are_listed(
+    gpus: list[str] | None, listed: int, expected: str, tmp_path: Path
+) -> None:
+    machine = of("p5")
+    del machine.gpus[listed:]
+    assert worst(findings(machine, "node.gpu-count", tmp_path, gpus=gpus)) == expected
+
+
+def test_a_process_that_hangs_in_the_driver(tmp_path: Path) -> None:
+    machine = of("p5").process(900, "python", state="D", wchan="nv_wait")
+    machine.links["/proc/900/fd/3"] = "/dev/nvidia3"
+    found = findings(machine, "node.gpu-count", tmp_path)
+    assert [one.text for one in found if one.status == "FAIL"] == [
+        "1 processes hang in the GPU driver and can't be ended"
+    ]
+    assert "not asked: python (pid 900) is stuck" in found[-1].text
+
+
+def test_no_nvidia_smi_says_nothing_of_the_gpus(tmp_path: Path) -> None:
+    machine = of("p5")
+    machine.gpus.clear()
+    assert worst(findings(machine, "node.gpu-count", tmp_path)) == "UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "words"),
+    [
+        ({}, "PASS", "8 GPUs without uncorrected ECC errors"),
+        ({"volatile": "2"}, "FAIL P0", "GPU 3 (0000:13:1c): 2 uncorrected"),
+        pytest.param({"aggregate": "5"}, "PASS", "5 in the boards' lives", id="W24: a board's history is no fault"),
+        ({"sram_exceeded": "Yes"}, "FAIL P0", "SRAM"),
+        ({"ecc": "Disabled"}, "WARN P2", "ECC is off"),
+        ({"volatile": "N/A"}, "UNKNOWN", "tells no ECC errors"),
+        ({"volatile": "[Unknown Error]"}, "UNKNOWN", "tells no ECC errors"),
+    ],
+)
+def test_ecc(changes: dict[str, str], expected: str, words: str, tmp_path: Path) -> None:
+    found = findings(of("p5").gpu(3, **changes), "node.ecc", tmp_path)
+    assert worst(found) == expected
+    assert any(words in one.text for one in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "PASS"),
+        *(pytest.param({"pending": word}, "FAIL P1", id=f"W18: pending {word}") for word in ("Yes", "yes", "1")),
+        *(pytest.param({"failure": word}, "FAIL P0", id=f"W18: failure {word}") for word in ("Yes", "1")),
+        *(pytest.param({"pending": word, "failure": word}, "PASS", id=f"W18: {word}") for word in ("No", "0")),
+        *(({"pending": word, "failure": word}, "UNKNOWN") for word in ("N/A", "[Not Supported]", "ERR!")),
+        ({"retired": "Yes"}, "FAIL P1"),
+        ({"pending": "N/A", "failure": "N/A", "retired": "No"}, "PASS"),
+    ],
+)
+def test_remapped_rows(changes: dict[str, str], expected: str, tmp_path: Path) -> None:
+    found = findings(of("p5").gpu(3, **changes), "node.remapped-rows", tmp_path)
+    assert worst(found) == expected
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize(
+    ("throttle", "temperature", "expected"),
+    [
+        (("gpu_idle",), "35 C", "PASS"),
+        ((), "70 C", "PASS"),
+        (("hw_slowdown",), "60 C", "FAIL P1"),
+        (("hw_thermal_slowdown", "hw_slowdown"), "91 C", "FAIL P1"),
+        (("hw_power_brake_slowdown",), "50 C", "FAIL P1"),
+        (("sw_thermal_slowdown",), "86 C", "WARN P1"),
+        ((), "88 C", "WARN P2"),
+        ((), "N/A", "PASS"),
+    ],
+)
+def test_clocks(throttle: tuple[str, ...], temperature: str, expected: str, old: bool, tmp_path: Path) -> None:
+    machine = of("p5").every_gpu(old=old).gpu(3, throttle=throttle, temperature=temperature)
+    assert worst(findings(machine, "node.clocks", tmp_path)) == expected
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize(
+    ("power", "expected"), [("700.00 W", "PASS"), ("500.00 W", "WARN P1"), ("699.00 W", "PASS"), ("N/A", "PASS")]
+)
+def test_power_cap(power: str, expected: str, old: bool, tmp_path: Path) -> None:
+    machine = of("p5").every_gpu(old=old).gpu(3, power=power)
+    assert worst(findings(machine, "node.power-cap", tmp_path)) == expected
+
+
+def test_limits_that_no_gpu_tells(tmp_path: Path) -> None:
+    machine = of("p5").every_gpu(power="N/A", power_default="[N/A]")
+    assert worst(findings(machine, "node.power-cap", tmp_path)) == "UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    ("state", "change", "uid", "expected"),
+    [
+        ("ALLOCATED", process(900, "python", job="4711"), 0, "PASS"),
+        ("ALLOCATED", process(900, "python"), 0, "FAIL P1"),
+        ("ALLOCATED", process(900, "python", gpu=False), 0, "PASS"),
+        ("IDLE", process(900, "python", job="4711"), 0, "FAIL P1"),
+        ("IDLE", process(900, "nv-hostengine"), 0, "PASS"),
+        ("IDLE", process(900, "nvidia-persiste"), 0, "PASS"),
+        ("MIXED+PLANNED", process(900, "python", job="4711"), 0, "PASS"),
+    ],
+)
+def test_processes(state: str, change: Change, uid: int, expected: str, tmp_path: Path) -> None:
+    machine = of("p5")
+    machine.slurm["State"] = state
+    change(machine)
+    assert worst(findings(machine, "node.gpu-processes", tmp_path, uid=uid)) == expected
+
+
+def test_processes_of_others_are_not_seen_by_a_user(tmp_path: Path) -> None:
+    machine = of("p5").process(900, "python")
+    assert worst(findings(machine, "node.gpu-processes", tmp_path, uid=1000)) == "UNKNOWN"
+
+
+@pytest.mark.parametrize("name", ["node.ecc", "node.remapped-rows", "node.clocks", "node.power-cap"])
+@pytest.mark.parametrize("change", [dead, lost])
+def test_a_driver_that_does_not_answer_passes_nothing(name: str, change: Change, tmp_path: Path) -> None:
+    machine = of("p5")
+    change(machine)
+    assert worst(findings(machine, name, tmp_path)) == "UNKNOWN"
+
+
+def test_what_a_gpu_is_told_as_is_in_the_proof(tmp_path: Path) -> None:
+    (found,) = [one for one in findings(of("p5").gpu(0, volatile="7"), "node.ecc", tmp_path) if one.status == "FAIL"]
+    assert found.nodes == ["n1"] and found.values == {"node": "n1", "gpu": "0000:10:1c"}
+    assert found.proofs[0].source == "nvidia-smi -q -x" and "7 uncorrected" in found.proofs[0].line
+
+
+def test_gpu_names_are_of_the_tree() -> None:
+    assert Gpu(machines.bus(3)).xml().count(machines.bus(3)) == 2

@@ -1,0 +1,113 @@
+"""The kernel's words: Xids by class and in the window, OOM kills, panics, lockups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.doctor.machines import BOOT, findings, of, worst
+
+XID = "NVRM: Xid (PCI:0000:13:1c): {code}, pid='<unknown>', name=<unknown>, {words}"
+
+
+def xid(code: int, words: str = "words") -> str:
+    return XID.format(code=code, words=words)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected", "words"),
+    [
+        ([], "PASS", "no Xid"),
+        ([xid(79, "GPU has fallen off the bus.")], "FAIL P0", "Xid 79"),
+        ([xid(48, "DBE")], "FAIL P0", "Xid 48"),
+        pytest.param([xid(31, "MMU Fault")], "WARN P2", "Xid 31", id="W23: a program's fault"),
+        pytest.param([xid(13, "Graphics Exception")], "WARN P2", "Xid 13", id="W23: an application's exception"),
+        pytest.param([xid(43)], "PASS", "1 lines that ask for nothing", id="W23: 43 follows another"),
+        pytest.param([xid(63)], "PASS", "1 lines that ask for nothing", id="W23: a row was remapped"),
+        pytest.param(
+            [xid(79, "GPU has fallen off the bus."), *[xid(45)] * 9],
+            "FAIL P0",
+            "Xid 79",
+            id="W23: not pushed out by 45s",
+        ),
+        (["nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"], "FAIL P0", "sxid"),
+        (["NVRM: GPU at PCI:0000:13:1c: GPU-1", "nvme nvme1: I/O 5 QID 3 timeout, aborting"], "PASS", "no Xid"),
+        pytest.param(
+            ["traps: NVRM: Xid (PCI:0000:13:00): 79[12] trap"], "PASS", "no Xid", id="a program's name is no driver"
+        ),
+    ],
+)
+def test_xid(lines: list[str], expected: str, words: str, tmp_path: Path) -> None:
+    found = findings(of("p5").kernel(*lines), "node.xid", tmp_path)
+    assert worst(found) == expected
+    assert any(words in one.text for one in found), [one.text for one in found]
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [
+        (None, "FAIL P0"),
+        (BOOT + 900.0, "FAIL P0"),
+        pytest.param(BOOT + 5000.0, "PASS", id="W8: before the job"),
+    ],
+)
+def test_only_the_window_counts(since: float | None, expected: str, tmp_path: Path) -> None:
+    machine = of("p5").kernel(xid(79, "GPU has fallen off the bus."))
+    found = findings(machine, "node.xid", tmp_path, since=since)
+    assert worst(found) == expected
+    if expected != "PASS":
+        assert found[0].since == pytest.approx(BOOT + 1000.0)
+
+
+def test_a_log_that_can_not_be_read_is_not_quiet(tmp_path: Path) -> None:
+    """W23: an unreadable kernel log is no *no Xid*."""
+    machine = of("p5")
+    machine.commands["journalctl"] = "exit 1"
+    for name in ("node.xid", "node.oom", "node.kernel"):
+        assert worst(findings(machine, name, tmp_path / name)) == "UNKNOWN"
+
+
+def test_a_log_whose_beginning_is_lost_says_so(tmp_path: Path) -> None:
+    found = findings(of("p5").kernel(first=BOOT + 20000.0, at=BOOT + 20001.0), "node.xid", tmp_path)
+    assert worst(found) == "UNKNOWN" and "overwritten" in found[-1].text
+
+
+@pytest.mark.parametrize(("action", "expected"), [("None", "PASS"), ("Reset", "FAIL P0"), ("N/A", "PASS")])
+def test_the_drivers_own_word(action: str, expected: str, tmp_path: Path) -> None:
+    assert worst(findings(of("p5").gpu(1, recovery=action), "node.xid", tmp_path)) == expected
+
+
+def test_no_gpu_no_xid(tmp_path: Path) -> None:
+    assert worst(findings(of("plain"), "node.xid", tmp_path)) == "NOT-APPLICABLE"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("Linux version 6.8.0", "PASS"),
+        ("Memory cgroup out of memory: Killed process 8121 (python) total-vm:9kB, anon-rss:8kB", "WARN P1"),
+        ("Out of memory: Killed process 8121 (python)", "WARN P1"),
+    ],
+)
+def test_oom(line: str, expected: str, tmp_path: Path) -> None:
+    assert worst(findings(of("plain").kernel(line), "node.oom", tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("Linux version 6.8.0", "PASS"),
+        ("Kernel panic - not syncing: Fatal exception in interrupt", "FAIL P0"),
+        ("BUG: unable to handle page fault for address: ffff", "FAIL P0"),
+        ("watchdog: BUG: soft lockup - CPU#12 stuck for 23s! [python:8121]", "FAIL P0"),
+        ("INFO: task python:8121 blocked for more than 120 seconds.", "WARN P1"),
+        ("nvme nvme1: I/O 5 QID 3 timeout, aborting", "WARN P1"),
+        ("EXT4-fs error (device nvme0n1p1): ext4_find_entry:1455", "WARN P1"),
+        ("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN", "WARN P1"),
+        ("EDAC MC0: 1 UE memory read error on CPU_SrcID#0_Channel#1_DIMM#0", "WARN P1"),
+        ("nfs: server 10.0.0.9 not responding, still trying", "WARN P1"),
+    ],
+)
+def test_kernel(line: str, expected: str, tmp_path: Path) -> None:
+    assert worst(findings(of("plain").kernel(line), "node.kernel", tmp_path)) == expected

@@ -1,0 +1,219 @@
+"""EFA cards, InfiniBand ports, counters, MTU, names, firewall: each both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nccl_slurm.doctor.table import table
+from tests.doctor.machines import Machine, findings, of, worst
+
+Change = Callable[[Machine], object]
+RDMA = "/sys/class/infiniband"
+
+
+def only(count: int) -> Change:
+    """So many of the EFA cards are left."""
+
+    def change(machine: Machine) -> None:
+        for number in range(count, 64):
+            machine.without(f"{RDMA}/rdmap{16 + number}s0/")
+
+    return change
+
+
+def state(device: str, word: str, port: str = "1") -> Change:
+    return lambda m: m.files.update({f"{RDMA}/{device}/ports/{port}/state": word + "\n"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "expected", "words"),
+    [
+        *(pytest.param(kind, lambda m: None, "PASS", "all active", id=f"{kind} whole") for kind in ("p4d", "p5", "g5")),
+        pytest.param("p5en", only(16), "PASS", "16 EFA cards", id="W15: p5en has 16 and not 32"),
+        pytest.param("p6-b300", lambda m: None, "PASS", "16 EFA cards", id="W15: p6-b300 has 16 and not 17"),
+        pytest.param("p5", only(0), "FAIL P0", "none of the 32 EFA cards of p5.48xlarge", id="W15: none on a p5"),
+        pytest.param("p5", only(16), "FAIL P1", "16 of the 32 EFA cards", id="W16: half of the cards"),
+        pytest.param("p5", only(31), "FAIL P1", "31 of the 32 EFA cards", id="W16: one card"),
+        ("p4d", only(3), "FAIL P1", "3 of the 4"),
+        ("p5", state("rdmap20s0", "1: DOWN"), "FAIL P1", "1 EFA cards are not active"),
+        ("g5", state("rdmap16s0", "1: DOWN"), "FAIL P0", "1 EFA cards are not active"),
+        ("infiniband", lambda m: None, "NOT-APPLICABLE", "no EFA card"),
+        ("plain", lambda m: None, "NOT-APPLICABLE", "no EFA card"),
+        (
+            "p5",
+            lambda m: m.files.update({"/sys/devices/virtual/dmi/id/product_name": "p9.48xlarge\n"}),
+            "UNKNOWN",
+            "32 EFA cards; how many belong",
+        ),
+    ],
+)
+def test_efa_cards(kind: str, change: Change, expected: str, words: str, tmp_path: Path) -> None:
+    machine = of(kind)
+    change(machine)
+    found = findings(machine, "node.efa-cards", tmp_path)
+    assert worst(found) == expected
+    assert any(words in one.text for one in found), [one.text for one in found]
+
+
+def test_fi_info_is_no_count_of_cards(tmp_path: Path) -> None:
+    """W16: its 48 lines for 16 cards do not hide the other 16."""
+    machine = of("p5")
+    only(16)(machine)
+    assert worst(findings(machine, "node.efa-cards", tmp_path)) == "FAIL P1"
+
+
+def test_without_its_module_the_proof_says_so(tmp_path: Path) -> None:
+    machine = of("p5").without(f"{RDMA}/rdmap")
+    machine.files["/proc/modules"] = "nvidia 1 0 - Live 0x0\n"
+    (found,) = findings(machine, "node.efa-cards", tmp_path)
+    lines = [proof.line for proof in found.proofs]
+    assert "efa is not loaded" in lines and "32 EFA functions" in lines
+
+
+def test_every_type_has_its_source() -> None:
+    assert {name: row.efa for name, row in table().instances.items() if name.startswith(("p4d.", "p5", "p6"))} == {
+        "p4d.24xlarge": 4,
+        "p5.4xlarge": 1,
+        "p5.48xlarge": 32,
+        "p5e.48xlarge": 32,
+        "p5en.48xlarge": 16,
+        "p6-b200.48xlarge": 8,
+        "p6-b300.48xlarge": 16,
+        "p6e-gb200.36xlarge": None,
+    }
+
+
+def rate(device: str, words: str) -> Change:
+    return lambda m: m.files.update({f"{RDMA}/{device}/ports/1/rate": words + "\n"})
+
+
+def all_down(machine: Machine) -> None:
+    for number in range(8):
+        state(f"mlx5_{number}", "1: DOWN")(machine)
+
+
+def roce(machine: Machine) -> None:
+    machine.files[f"{RDMA}/mlx5_3/ports/1/link_layer"] = "Ethernet\n"
+    state("mlx5_3", "1: DOWN")(machine)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "expected"),
+    [
+        ("infiniband", lambda m: None, "PASS"),
+        ("infiniband", state("mlx5_3", "1: DOWN"), "FAIL P1"),
+        ("infiniband", state("mlx5_3", "2: INIT"), "FAIL P1"),
+        ("infiniband", state("mlx5_3", "5: ACTIVE_DEFER"), "PASS"),
+        ("infiniband", all_down, "FAIL P0"),
+        ("infiniband", roce, "WARN P2"),
+        ("infiniband", rate("mlx5_3", "200 Gb/sec (4X HDR)"), "WARN P1"),
+        ("p5", lambda m: None, "NOT-APPLICABLE"),
+        ("plain", lambda m: None, "NOT-APPLICABLE"),
+    ],
+)
+def test_ports(kind: str, change: Change, expected: str, tmp_path: Path) -> None:
+    machine = of(kind)
+    change(machine)
+    assert worst(findings(machine, "node.ib-ports", tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        (f"{RDMA}/rdmap20s0/ports/1/hw_counters/rx_drops", "0", "PASS"),
+        pytest.param(f"{RDMA}/rdmap20s0/ports/1/hw_counters/rx_drops", "20", "PASS", id="W8: 20 in 10 h"),
+        (f"{RDMA}/rdmap20s0/ports/1/hw_counters/rx_drops", "5000", "WARN P1"),
+        (f"{RDMA}/rdmap20s0/ports/1/hw_counters/rx_bytes", "99999999", "PASS"),
+        (f"{RDMA}/rdmap20s0/ports/1/hw_counters/retrans_timeout_events", "9999", "WARN P1"),
+        (f"{RDMA}/rdmap20s0/hw_counters/unresponsive_remote_events", "9999", "WARN P1"),
+        ("/sys/class/net/eth0/statistics/rx_errors", "9999", "WARN P1"),
+        ("/sys/class/net/eth0/statistics/rx_dropped", "999999", "PASS"),
+        ("/sys/class/net/lo/statistics/rx_errors", "999999", "PASS"),
+    ],
+)
+def test_counters(path: str, value: str, expected: str, tmp_path: Path) -> None:
+    machine = of("p5")
+    machine.files[path] = value + "\n"
+    assert worst(findings(machine, "node.net-counters", tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "mtu", "expected"),
+    [("p5", "9001", "PASS"), ("p5", "1500", "WARN P2"), ("infiniband", "1500", "PASS"), ("p5", "junk", "UNKNOWN")],
+)
+def test_mtu(kind: str, mtu: str, expected: str, tmp_path: Path) -> None:
+    machine = of(kind)
+    machine.files.update({f"/sys/class/net/{name}/mtu": mtu for name in ("eth0", "eth1")})
+    machine.files["/sys/class/net/docker0/mtu"] = "1500"
+    assert worst(findings(machine, "node.mtu", tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("localhost", "PASS"), ("127.0.0.1", "PASS"), ("no-such-host.invalid", "FAIL P0"), (None, "NOT-APPLICABLE")],
+)
+def test_names(name: str | None, expected: str, tmp_path: Path) -> None:
+    machine = of("p5")
+    if name is not None:
+        machine.rank(0, environment={"MASTER_ADDR": name})
+    assert worst(findings(machine, "node.dns", tmp_path, job="4711")) == expected
+
+
+NFT = """table inet filter {{
+\tchain input {{
+\t\ttype filter hook input priority filter; policy {policy};
+\t\tiif "lo" accept
+\t\t{rule}
+\t}}
+\tchain forward {{
+\t\ttype filter hook forward priority filter; policy drop;
+\t}}
+}}"""
+SAVED = (
+    "*nat\n:INPUT DROP [0:0]\nCOMMIT\n"
+    "*filter\n:INPUT {policy} [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n{rule}\nCOMMIT\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("nft", "saved", "expected"),
+    [
+        ("", None, "PASS"),
+        pytest.param(NFT.format(policy="accept", rule="ct state invalid drop"), None, "PASS", id="W31: a usual rule"),
+        (NFT.format(policy="drop", rule=""), None, "WARN P1"),
+        (NFT.format(policy="accept", rule="tcp dport 29500 drop"), None, "WARN P1"),
+        (NFT.format(policy="accept", rule="tcp dport 29000-29600 reject"), None, "WARN P1"),
+        (NFT.format(policy="accept", rule="tcp dport { 22, 111 } drop"), None, "PASS"),
+        (NFT.format(policy="accept", rule="ip saddr 203.0.113.0/24 drop"), None, "PASS"),
+        (None, SAVED.format(policy="ACCEPT", rule=""), "PASS"),
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -s 10.0.0.0/8 -j ACCEPT"), "WARN P1"),
+        (None, SAVED.format(policy="ACCEPT", rule="-A INPUT -p tcp -m tcp --dport 22 -j REJECT"), "PASS"),
+        (None, SAVED.format(policy="ACCEPT", rule="-A INPUT -j DROP"), "WARN P1"),
+        pytest.param(
+            None,
+            SAVED.format(policy="ACCEPT", rule="-A INPUT -i docker0 -j DROP"),
+            "PASS",
+            id="W31: an interface's rule",
+        ),
+        pytest.param(None, None, "UNKNOWN", id="W27: not read is not open"),
+    ],
+)
+def test_firewall(nft: str | None, saved: str | None, expected: str, tmp_path: Path) -> None:
+    machine = of("p5")
+    machine.commands["nft"] = "echo Operation not permitted >&2; exit 1"
+    if nft is not None:
+        machine.says("nft", nft)
+    if saved is not None:
+        machine.says("iptables-save", saved)
+    assert worst(findings(machine, "node.firewall", tmp_path)) == expected
+
+
+def test_the_ports_in_use_are_those_of_the_ranks(tmp_path: Path) -> None:
+    machine = of("p5").rank(0, "/opt/libnccl.so.2", environment={"MASTER_PORT": "12345"})
+    machine.says("nft", NFT.format(policy="accept", rule="tcp dport 12345 drop"))
+    assert worst(findings(machine, "node.firewall", tmp_path, job="4711")) == "WARN P1"
+    machine.says("nft", NFT.format(policy="accept", rule="tcp dport 29500 drop"))
+    assert worst(findings(machine, "node.firewall", tmp_path / "again", job="4711")) == "PASS"

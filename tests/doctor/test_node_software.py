@@ -1,0 +1,306 @@
+"""Libraries of the ranks, NCCL's RAS, limits, shared memory, disks, clock: each both ways."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.doctor import machines
+from tests.doctor.machines import Machine, findings, limits_text, of, worst
+
+Change = Callable[[Machine], object]
+NCCL = "/usr/lib/x86_64-linux-gnu/libnccl.so.2.21.5"
+OTHER = "/opt/conda/lib/libnccl.so.2.18.3"
+PLUGIN = "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu/libnccl-net-ofi.so"
+FABRIC = "/opt/amazon/efa/lib/libfabric.so.1.27.0"
+
+
+def ranks(*libraries: str, number: int = 8) -> Change:
+    def change(machine: Machine) -> None:
+        for rank in range(number):
+            machine.rank(rank, *libraries)
+
+    return change
+
+
+def installed(machine: Machine) -> None:
+    machine.files[PLUGIN] = ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "expected"),
+    [
+        ("p5", [ranks(NCCL, PLUGIN, FABRIC)], "PASS"),
+        ("p5", [ranks(NCCL, "/opt/aws-ofi-nccl/lib/libnccl-net.so.0.0.0")], "PASS"),
+        pytest.param("p5", [ranks(NCCL), installed], "FAIL P0", id="W32: on disk and not in the ranks"),
+        ("p5", [ranks(NCCL, PLUGIN, number=7), lambda m: m.rank(7, NCCL)], "FAIL P0"),
+        ("p5", [installed], "PASS"),
+        ("p5", [], "WARN P2"),
+        ("infiniband", [ranks(NCCL)], "NOT-APPLICABLE"),
+    ],
+)
+def test_plugin(kind: str, changes: list[Change], expected: str, tmp_path: Path) -> None:
+    machine = of(kind)
+    for change in changes:
+        change(machine)
+    assert worst(findings(machine, "node.ofi-plugin", tmp_path, job="4711")) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "expected"),
+    [
+        ("p5", [], "PASS"),
+        ("p5", [lambda m: m.says("fi_info", machines.fi_info(32, direct=False))], "PASS"),
+        pytest.param(
+            "p5", [lambda m: m.says("fi_info", machines.fi_info(16))], "WARN P1", id="W16: 48 lines of 16 cards"
+        ),
+        ("p5", [lambda m: m.says("fi_info", "fi_getinfo: -61 (No data available)", 61)], "FAIL P0"),
+        ("p5", [lambda m: m.commands.pop("fi_info")], "UNKNOWN"),
+        ("p5", [lambda m: m.commands.pop("fi_info"), ranks(NCCL, FABRIC)], "PASS"),
+        ("p5", [ranks(NCCL, FABRIC), lambda m: m.rank(3, NCCL, "/lib/libfabric.so.1.19.0")], "FAIL P0"),
+        ("infiniband", [], "NOT-APPLICABLE"),
+    ],
+)
+def test_libfabric(kind: str, changes: list[Change], expected: str, tmp_path: Path) -> None:
+    machine = of(kind)
+    for change in changes:
+        change(machine)
+    assert worst(findings(machine, "node.libfabric", tmp_path, job="4711")) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "words"),
+    [
+        ([ranks(NCCL)], "PASS", "NCCL 2.21.5 in 8 ranks"),
+        ([ranks(NCCL), lambda m: m.rank(3, OTHER)], "FAIL P0", "different versions of NCCL"),
+        ([ranks(NCCL), lambda m: m.rank(3, NCCL, "/tmp/libnccl.so.2.21.5")], "WARN P1", "two NCCL libraries"),
+        ([ranks(NCCL + " (deleted)")], "WARN P2", "replaced under running ranks"),
+        (
+            [
+                ranks(NCCL),
+                lambda m: m.files.update({"/proc/driver/nvidia/version": "NVRM version: NVIDIA x  515.65.01  x\n"}),
+            ],
+            "WARN P1",
+            "wants driver 525",
+        ),
+        ([], "NOT-APPLICABLE", "no rank runs"),
+        ([lambda m: m.rank(0, "/lib/libcudart.so.12")], "NOT-APPLICABLE", "no rank here has NCCL"),
+    ],
+)
+def test_nccl(changes: list[Change], expected: str, words: str, tmp_path: Path) -> None:
+    machine = of("p5")
+    for change in changes:
+        change(machine)
+    found = findings(machine, "node.nccl-library", tmp_path, job="4711")
+    assert worst(found) == expected
+    assert any(words in one.text for one in found), [one.text for one in found]
+
+
+def test_what_a_library_says_of_itself_goes_before_its_name(tmp_path: Path) -> None:
+    machine = of("p5").rank(0, "/opt/a/libnccl.so.2").rank(1, "/opt/b/libnccl.so.2")
+    for pid, version in ((5000, "2.21.5"), (5001, "2.22.3")):
+        folder = "a" if pid == 5000 else "b"
+        machine.files[f"/proc/{pid}/root/opt/{folder}/libnccl.so.2"] = f"ELF NCCL version {version}+cuda12.4 END"
+    found = findings(machine, "node.nccl-library", tmp_path, job="4711")
+    assert worst(found) == "FAIL P0" and "2.22.3" in " ".join(proof.line for proof in found[0].proofs)
+
+
+@pytest.fixture
+def ras_port() -> Iterator[int]:
+    """Somebody who greets as NCCL's RAS does, and answers ``VERBOSE STATUS`` with `ANSWER`."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=_serve, args=(server,), daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        server.close()
+
+
+def _serve(server: socket.socket) -> None:
+    while True:
+        try:
+            client, _ = server.accept()
+        except OSError:
+            return
+        with client:
+            client.recv(200)
+            client.sendall(b"SERVER PROTOCOL 2\n")
+
+
+def test_ras(ras_port: int, tmp_path: Path) -> None:
+    machine = of("p5").rank(0, NCCL, environment={"NCCL_RAS_ADDR": f"127.0.0.1:{ras_port}"})
+    assert worst(findings(machine, "node.ras", tmp_path, job="4711")) == "PASS"
+
+
+def test_no_ras_where_a_rank_runs_is_not_observed(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    machine = of("p5").rank(0, NCCL, environment={"NCCL_RAS_ADDR": f"127.0.0.1:{port}"})
+    assert worst(findings(machine, "node.ras", tmp_path, job="4711")) == "UNKNOWN"
+
+
+# limits
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "expected"),
+    [
+        ("node.memlock", {"memlock": "unlimited"}, "PASS"),
+        ("node.memlock", {"memlock": str(8 << 30)}, "PASS"),
+        ("node.memlock", {"memlock": str(1 << 30)}, "WARN P1"),
+        ("node.memlock", {"memlock": "65536"}, "FAIL P0"),
+        ("node.memlock", {"memlock": "0"}, "FAIL P0"),
+        ("node.memlock", {"memlock": "junk"}, "UNKNOWN"),
+        ("node.stack", {"stack": "8388608"}, "PASS"),
+        ("node.stack", {"stack": "unlimited"}, "WARN P2"),
+        ("node.stack", {"stack": "1048576"}, "FAIL P1"),
+        ("node.nofile", {"nofile": "1048576"}, "PASS"),
+        ("node.nofile", {"nofile": "8192"}, "WARN P2"),
+        ("node.nofile", {"nofile": "1024"}, "FAIL P1"),
+    ],
+)
+@pytest.mark.parametrize("whose", ["rank", "slurmd"])
+def test_limits(name: str, limits: dict[str, str], whose: str, expected: str, tmp_path: Path) -> None:
+    machine = of("p5")
+    if whose == "rank":
+        machine.rank(0, NCCL).rank(1, NCCL, **limits)  # type: ignore[arg-type]
+    else:
+        machine.process(77, "slurmd", limits=limits_text(**limits))
+    found = findings(machine, name, tmp_path, job="4711")
+    if whose == "rank" and expected == "UNKNOWN":
+        expected = "PASS"  # the other rank's can be read
+    assert worst(found) == expected
+
+
+def test_limits_are_those_of_ranks_and_of_no_shell(tmp_path: Path) -> None:
+    """W32: slurmd may have other limits than the ranks, and a shell tells of neither."""
+    machine = of("p5").process(77, "slurmd", limits=limits_text(memlock="65536"))
+    machine.process(78, "bash", limits=limits_text(memlock="0")).rank(0, NCCL)
+    assert worst(findings(machine, "node.memlock", tmp_path, job="4711")) == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda m: None, "PASS"),
+        (lambda m: m.room("/dev/shm", 0.0625), "FAIL P0"),
+        (lambda m: m.room("/dev/shm", 2.0), "WARN P1"),
+        (lambda m: m.room("/dev/shm", 100.0, used=0.85), "WARN P1"),
+        (lambda m: m.files.update({"/proc/self/mounts": "/dev/sda1 /dev/shm ext4 rw 0 0\n"}), "WARN P1"),
+        (lambda m: m.rooms.pop("/dev/shm"), "UNKNOWN"),
+        pytest.param(
+            lambda m: m.rank(0, NCCL).room("/dev/shm in the container", 0.0625), "FAIL P0", id="W32: a container's own"
+        ),
+    ],
+)
+def test_shm(change: Change, expected: str, tmp_path: Path) -> None:
+    machine = of("p5")
+    change(machine)
+    assert worst(findings(machine, "node.shm", tmp_path, job="4711")) == expected
+
+
+@pytest.mark.parametrize(
+    ("age_s", "held", "uid", "expected"),
+    [
+        (3600, False, 0, "WARN P2"),
+        pytest.param(3600, True, 0, "PASS", id="W31: a running job's"),
+        pytest.param(10, False, 0, "PASS", id="in the making"),
+    ],
+)
+def test_stale_shm(age_s: int, held: bool, uid: int, expected: str, tmp_path: Path) -> None:
+    machine = of("p5")
+    machine.files["/dev/shm/nccl-AbCdEf"] = "x"
+    if held:
+        machine.process(900, "python", job="4711", maps="7f00-7f01 rw-s 0 00:1 9  /dev/shm/nccl-AbCdEf\n")
+    machine.times["/dev/shm/nccl-AbCdEf"] = machines.BOOT + 36000.0 - age_s
+    assert worst(findings(machine, "node.stale-shm", tmp_path, uid=uid)) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "total", "free", "environment", "expected"),
+    [
+        ("p5", 5128, 5000, {}, "PASS"),
+        ("p5", 5128, 0, {}, "WARN P2"),
+        ("p5", 0, 0, {}, "WARN P2"),
+        ("p5", 0, 0, {"FI_EFA_USE_HUGE_PAGE": "0"}, "PASS"),
+        ("infiniband", 0, 0, {}, "NOT-APPLICABLE"),
+    ],
+)
+def test_huge_pages(
+    kind: str, total: int, free: int, environment: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    machine = of(kind).rank(0, NCCL, environment=environment)
+    machine.files["/proc/meminfo"] = f"MemTotal: 1 kB\nHugePages_Total: {total}\nHugePages_Free: {free}\n"
+    assert worst(findings(machine, "node.huge-pages", tmp_path, job="4711")) == expected
+
+
+# system
+
+
+@pytest.mark.parametrize(
+    ("change", "expected", "words"),
+    [
+        (lambda m: None, "PASS", "1 local file systems have room"),
+        (lambda m: m.room("/", 100.0, used=0.85), "WARN P2", "/ fills up"),
+        (lambda m: m.room("/", 100.0, used=0.92), "FAIL P1", "/ is nearly full"),
+        (lambda m: m.room("/", 100.0, used=0.97), "FAIL P0", "/ is full"),
+        (lambda m: m.room("/var", 50.0, used=0.97), "FAIL P1", "/var is full"),
+        (lambda m: m.room("/opt/sagemaker", 50.0, used=0.91), "FAIL P1", "/opt/sagemaker"),
+        (lambda m: m.room("/", 100.0, inodes_used=0.95), "FAIL P1", "inodes"),
+        (lambda m: m.files.update({"/proc/self/mounts": "/dev/root / ext4 ro,relatime 0 0\n"}), "FAIL P0", "read-only"),
+        (lambda m: m.rooms.clear(), "UNKNOWN", "no local file system"),
+    ],
+)
+def test_disk(change: Change, expected: str, words: str, tmp_path: Path) -> None:
+    machine = of("p5")
+    change(machine)
+    found = findings(machine, "node.disk", tmp_path)
+    assert worst(found) == expected
+    assert any(words in one.text for one in found), [one.text for one in found]
+
+
+@pytest.mark.parametrize(
+    ("kind", "hyperpod", "mounted", "expected"),
+    [
+        ("p5", True, True, "PASS"),
+        ("p5", True, False, "WARN P1"),
+        ("p5", False, False, "NOT-APPLICABLE"),
+        ("infiniband", True, False, "NOT-APPLICABLE"),
+    ],
+)
+def test_nvme(kind: str, hyperpod: bool, mounted: bool, expected: str, tmp_path: Path) -> None:
+    machine = of(kind)
+    if hyperpod:
+        machine.files["/opt/sagemaker_cluster/.keep"] = ""
+    if mounted:
+        machine.files["/proc/self/mounts"] += "/dev/mapper/vg-lv /opt/dlami/nvme ext4 rw 0 0\n"
+    assert worst(findings(machine, "node.nvme-mount", tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("chronyc", "timedatectl", "offset_s", "expected"),
+    [
+        (machines.chrony(0.00001), None, None, "PASS"),
+        (machines.chrony(0.00001, "Not synchronised"), None, None, "WARN P1"),
+        (machines.chrony(-3.0), None, None, "FAIL P1"),
+        (machines.chrony(0.3), None, None, "WARN P2"),
+        (None, "Timezone=UTC\nNTP=yes\nNTPSynchronized=yes\nTimeUSec=x", None, "PASS"),
+        (None, "NTPSynchronized=no", None, "WARN P1"),
+        (None, "NTPSynchronized=yes", 5.0, "FAIL P1"),
+        (None, None, 0.001, "PASS"),
+        pytest.param(None, None, None, "UNKNOWN", id="W27: nobody tells"),
+    ],
+)
+def test_clock(
+    chronyc: str | None, timedatectl: str | None, offset_s: float | None, expected: str, tmp_path: Path
+) -> None:
+    machine = of("p5")
+    del machine.commands["chronyc"]
+    if chronyc is not None:
+        machine.says("chronyc", chronyc)
+    if timedatectl is not None:
+        machine.says("timedatectl", timedatectl)
+    assert worst(findings(machine, "node.clock", tmp_path, offset_s=offset_s)) == expected
