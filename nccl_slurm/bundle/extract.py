@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
+
+from nccl_slurm.parse.content import plain
 
 __all__ = ["FILES_MAX", "Span", "read_spans", "shown", "spans_of"]
 
@@ -13,6 +16,7 @@ __all__ = ["FILES_MAX", "Span", "read_spans", "shown", "spans_of"]
 AROUND = 6_000
 FILE_MAX = 400_000
 FILES_MAX = 64
+_FIRST = 4096
 
 
 @dataclass(frozen=True)
@@ -54,14 +58,12 @@ def _merged(offsets: Sequence[int]) -> list[Span]:
 
 
 def read_spans(file: BinaryIO, spans: Iterable[Span]) -> list[tuple[Span, bytes]]:
-    """Whole lines where they are shorter than a span. Raises OSError."""
-    found = []
-    for span in spans:
-        file.seek(span.start)
-        data = file.read(span.end - span.start)
-        if data:
-            found.append((Span(span.start, span.start + len(data)), data))
-    return found
+    """Raises OSError. Offsets of facts count unpacked text (see `parse.content`), so packed files have no spans."""
+    at = file.fileno()
+    if not plain(os.pread(at, _FIRST, 0)):
+        raise OSError(0, "packed, or no UTF-8; report.json has its lines")
+    pieces = ((span, os.pread(at, span.end - span.start, span.start)) for span in spans)
+    return [(Span(span.start, span.start + len(data)), data) for span, data in pieces if data]
 
 
 def shown(name: str, found: Iterable[tuple[Span, bytes]]) -> str:

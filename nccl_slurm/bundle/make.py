@@ -13,7 +13,7 @@ from nccl_slurm.bundle.records import Kept, of_records
 from nccl_slurm.bundle.support import Case, answers, variables
 from nccl_slurm.doctor.aws.place import Place
 from nccl_slurm.model import Gap
-from nccl_slurm.report.escalation import of_report
+from nccl_slurm.report.escalation import Escalation, of_findings, of_report
 from nccl_slurm.report.quote import without_secrets
 from nccl_slurm.report.text import gap_lines, render
 
@@ -55,10 +55,11 @@ def make(material: Material, most: int = BYTES_DEFAULT) -> Bundle:
     report = without_secrets(material.report)
     case = Case(report, material.place, material.kept.records, material.doctor)
     everything = [
-        support_case(answers(case), of_report(report)),
+        support_case(answers(case), of_report(report) or _by_doctor(material.doctor)),
         text_part("report.txt", render(report, ranks=True), "the report for people", 0),
         json_part("report.json", report, "the report with all its facts", 0),
         json_part("case.json", _facts(case, material.kept), "window, versions, variables, instances: for programs", 0),
+        *_environment(case),
         *_doctor(material.doctor),
         *material.parts,
         *of_records(material.kept),
@@ -71,9 +72,35 @@ def make(material: Material, most: int = BYTES_DEFAULT) -> Bundle:
     return Bundle(subject, [*kept, page, checksums([*kept, page])], left, gaps)
 
 
+@dataclass(frozen=True)
+class _Told:
+    """A finding as the doctor's JSON has it."""
+
+    check: str
+    status: str
+    values: Mapping[str, str]
+
+
+def _by_doctor(doctor: Mapping[str, Any] | None) -> Escalation | None:
+    rows = [row for row in (doctor or {}).get("findings") or () if isinstance(row, Mapping)]
+    return of_findings(map(_told, rows))
+
+
+def _told(row: Mapping[str, Any]) -> _Told:
+    values = row.get("values")
+    told = {str(key): str(value) for key, value in values.items()} if isinstance(values, Mapping) else {}
+    return _Told(str(row.get("check")), str(row.get("status")), told)
+
+
 def _subject(report: Mapping[str, Any]) -> str:
     job = report["job"]
     return f"job {job['id']} run {job['run']}" if job["id"] else "logs without a job"
+
+
+def _environment(case: Case) -> Iterable[Part]:
+    lines = [f"{name}={value}{who}" for (name, value), who in variables(case).items()]
+    what = "NCCL, FI and TORCH variables that lines of the logs tell"
+    return [text_part("environment.txt", "\n".join(lines), what, 1)] if lines else ()
 
 
 def _doctor(doctor: Mapping[str, Any] | None) -> Iterable[Part]:

@@ -18,6 +18,7 @@ from nccl_slurm.report.escalation import Question, questions
 __all__ = ["Answer", "Case", "answers", "variables"]
 
 ERRORS_MAX = 20
+_ERRORS = ("cause", "consequence")
 _LINE_MAX = 500
 #: As NCCL, aws-ofi-nccl and torch print a setting; the facts of a report have no more than the line.
 _SET = re.compile(
@@ -85,18 +86,19 @@ def _window(case: Case) -> Iterator[str]:
     job = case.report["job"]
     if job["start"] or job["end"]:
         yield f"job: {job['start'] or 'not known'} to {job['end'] or 'not known'} (UTC)"
-    times = sorted(fact["time"] for fact in case.report["facts"] if fact["time"] and fact["role"] == "cause")
-    if times:
-        yield f"first errors: {times[0]} to {times[-1]} (UTC)"
+    facts = [fact for fact in case.report["facts"] if fact["time"] and fact["role"] in _ERRORS]
+    if facts:
+        times = sorted(fact["time"] for fact in facts)
+        yield f"errors: {times[0]} to {times[-1]} (UTC)"
 
 
 def _errors(case: Case) -> Iterator[str]:
-    """Word by word, each once; what the verdict rests on first."""
+    """Word by word, each once: what the verdict rests on first, causes, then what followed from them."""
     verdict = case.report["verdict"] or {}
     people = [*verdict.get("culprits", ()), *verdict.get("suspects", ())]
     cited = {one for person in people for one in person["evidence"]}
-    facts = [fact for fact in case.report["facts"] if fact["role"] == "cause" or fact["id"] in cited]
-    facts.sort(key=lambda fact: (fact["id"] not in cited, fact["trust"] != "root"))
+    facts = [fact for fact in case.report["facts"] if fact["role"] in _ERRORS or fact["id"] in cited]
+    facts.sort(key=lambda fact: (fact["id"] not in cited, fact["role"] != "cause", fact["trust"] != "root"))
     yield from list(dict.fromkeys(fact["text"][:_LINE_MAX] for fact in facts))[:ERRORS_MAX]
 
 

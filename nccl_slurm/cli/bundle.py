@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -14,7 +14,6 @@ from nccl_slurm.errors import InputError, StoreError
 
 __all__ = ["command"]
 
-_DOCTOR_MAX = 64 << 20
 _MB = 1_000_000
 
 
@@ -23,6 +22,7 @@ _MB = 1_000_000
 @click.option("-o", "output", metavar="PATH", help="Write it here (default: nccl-slurm-JOBID-runN.tar.gz, mode 0600).")
 @click.option("--folder", is_flag=True, help="A folder in place of a packed tar.")
 @click.option("--doctor", "doctor", metavar="FILE", help="Findings of `nccl-slurm doctor --json`, to go in.")
+@click.option("--with-doctor", is_flag=True, help="Run `nccl-slurm doctor --job JOBID` first, and put it in.")
 @click.option("--no-slurm", is_flag=True, help="Ask Slurm nothing.")
 @click.option(
     "--max-mb",
@@ -41,6 +41,7 @@ def command(
     output: str | None,
     folder: bool,
     doctor: str | None,
+    with_doctor: bool,
     no_slurm: bool,
     max_mb: int,
     dry_run: bool,
@@ -57,11 +58,15 @@ def command(
     """
     if force and folder:
         raise click.UsageError("--force goes with a tar; a folder that is there stays")
+    if with_doctor and (doctor is not None or jobid is None):
+        raise click.UsageError("--with-doctor goes with a JOBID, and without --doctor")
     report = report_of(jobid, logs, run, config_path)
     loaded = config.load(config_path)
     from nccl_slurm.bundle.make import make
 
-    bundle = make(_material(report, jobid, logs, run, loaded, doctor, no_slurm), max_mb * _MB)
+    findings, gaps = _findings(doctor, jobid if with_doctor else None, config_path)
+    material = _material(report, jobid, logs, run, loaded, no_slurm)
+    bundle = make(replace(material, doctor=findings, gaps=[*material.gaps, *gaps]), max_mb * _MB)
     name = _name(report)
     path = output or (name if folder else f"{name}.tar.gz")
     if not dry_run:
@@ -75,7 +80,6 @@ def _material(
     logs: str | None,
     run: int | None,
     loaded: config.Config,
-    doctor: str | None,
     no_slurm: bool,
 ) -> Any:
     from nccl_slurm.bundle.make import Material
@@ -90,7 +94,7 @@ def _material(
         parts, gaps = [*parts, *told], [*gaps, *more]
     kept, more = _kept(report, jobid, run, loaded)
     place = find(configured=(loaded.site.aws_cluster, loaded.site.region))
-    return Material(report, place, kept, _findings(doctor), parts, [*gaps, *more])
+    return Material(report, place, kept, None, parts, [*gaps, *more])
 
 
 def _kept(report: dict[str, Any], jobid: str | None, run: int | None, loaded: config.Config) -> Any:
@@ -119,19 +123,19 @@ def _named(report: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(name for name in named if name))
 
 
-def _findings(path: str | None) -> dict[str, Any] | None:
-    if path is None:
-        return None
+def _findings(path: str | None, job: str | None, config_path: str | None) -> tuple[dict[str, Any] | None, list[Any]]:
+    """Of a file, or of a doctor that is run now for ``job``; what is wrong with the latter is a gap."""
+    from nccl_slurm.bundle.doctor import of_file, of_run
+    from nccl_slurm.model import Gap
+
+    if path is not None:
+        return of_file(path), []
+    if job is None:
+        return None, []
     try:
-        with open(path, "rb") as file:
-            value = json.loads(file.read(_DOCTOR_MAX))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; --doctor takes what `nccl-slurm doctor --json` printed") from None
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict) or not isinstance(value.get("findings"), list):
-        raise InputError(f"{path}: no findings in it; --doctor takes what `nccl-slurm doctor --json` printed")
-    return value
+        return of_run(job, config_path), []
+    except InputError as error:
+        return None, [Gap("nccl-slurm doctor", str(error))]
 
 
 def _name(report: dict[str, Any]) -> str:
