@@ -26,12 +26,10 @@ __all__ = [
     "KINDS",
     "NUMBER",
     "WHEN",
-    "Bound",
     "Conflict",
     "Names",
     "Unread",
     "Value",
-    "bounds",
     "conflicts",
     "names",
     "near",
@@ -113,16 +111,6 @@ class Conflict:
         return one > other if self.kind == "first-larger" else one * other > self.limit
 
 
-@dataclass(frozen=True)
-class Bound:
-    """Below ``fail`` it can't work, below ``warn`` it may not. In the unit of /proc/PID/limits."""
-
-    id: str
-    fail: float
-    warn: float
-    source: str
-
-
 @cache
 def names() -> Names:
     told = _table("variables.toml")
@@ -159,11 +147,6 @@ def conflicts() -> Sequence[Conflict]:
     for one in found:
         _demand(one.kind in KINDS and len(one.names) == 2, one.id)
     return found
-
-
-@cache
-def bounds() -> Mapping[str, Bound]:
-    return {one.id: one for one in (_row(Bound, row) for row in _table("job.toml")["bound"])}
 
 
 def _table(name: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from nccl_slurm.doctor import registry
 from nccl_slurm.doctor.observation import Fleet, JobObserved
 from tests.doctor.jobs import limits, said, words
-from tests.doctor.test_gather import MAPS, Machine
+from tests.doctor.test_gather import MAPS, STAT, Machine
 
 CHECKS = {check.id: check for check in registry.checks("job")}
 KEYS = {key for check in CHECKS.values() for key in check.sources}
@@ -23,7 +23,7 @@ def machine(tmp_path: Path) -> Machine:
     machine.write("/sys/class/infiniband/mlx5_0/node_type", "1: CA\n")
     (machine.root / "sys/class/infiniband/mlx5_0/device").mkdir(parents=True)
     (machine.root / "sys/class/infiniband/mlx5_0/device/driver").symlink_to("../../../../bus/pci/drivers/mlx5_core")
-    machine.process(90, job="42", maps=MAPS.format(path="/x/libtorch_cuda.so"), environ="SLURM_PROCID=0\0", limits="")
+    process(machine, 90, "42", 1, maps=MAPS.format(path="/x/libtorch_cuda.so"), environ="SLURM_PROCID=0\0")
     for number in range(4):
         start(machine, 100 + number, number)
     start(machine, 200, 0, parent=100)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nccl_slurm.doctor.checks.job.variables import CHECKS
-from nccl_slurm.doctor.variables import WHEN, Value, bounds, conflicts, names, near, unread, values
+from nccl_slurm.doctor.variables import WHEN, Value, conflicts, names, near, unread, values
 from nccl_slurm.errors import ConfigError
 from tests.doctor.jobs import EFA, INFINIBAND, even, job, said, words
 
@@ -139,7 +139,6 @@ def test_tables_speak_of_names_that_are_read() -> None:
 def test_rows_have_ids_of_their_own() -> None:
     ids = [*(one.id for one in values()), *(one.id for one in conflicts())]
     assert len(set(ids)) == len(ids)
-    assert set(bounds()) == {"locked-memory", "stack", "open-files"}
 
 
 @pytest.mark.parametrize(

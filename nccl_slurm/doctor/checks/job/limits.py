@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from nccl_slurm.doctor.check import Finding, Priority, Status
 from nccl_slurm.doctor.checks.job.asked import SHOWN, JobCheck, proof
-from nccl_slurm.doctor.checks.job.fabric import rdma_nodes
+from nccl_slurm.doctor.checks.job.fabric import SOURCES, rdma_nodes
 from nccl_slurm.doctor.checks.job.ranks import Ranks, Seen, ranks, unseen, whose, whose_nodes
 from nccl_slurm.doctor.observation import JobObserved
 from nccl_slurm.doctor.read.procfs import UNLIMITED
-from nccl_slurm.doctor.variables import Bound, bounds
+from nccl_slurm.doctor.table import table
 from nccl_slurm.info.split import split
 
 __all__ = ["CHECKS", "ID"]
@@ -19,6 +19,9 @@ __all__ = ["CHECKS", "ID"]
 ID = "job.limits"
 _LOCKED, _STACK, _FILES = "Max locked memory", "Max stack size", "Max open files"
 _COMPARED = (_LOCKED, _STACK, _FILES, "Max processes", "Max address space", "Max resident set")
+_KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
+#: Beside the connections to ranks: libraries, data, logs.
+_FILES_BESIDE = 1024
 _UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -55,38 +58,38 @@ def _locked(observed: JobObserved, read: Sequence[Seen]) -> Iterator[Finding]:
     fabric = rdma_nodes(observed)
     nodes = {node for node, adapters in fabric.items() if adapters}
     ours = [one for one in read if one.node in nodes and one.uid != 0]
-    yield from _below(_LOCKED, bounds()["locked-memory"], ours, "register memory for RDMA")
+    has = [_Low(one, one.limits[_LOCKED].soft) for one in ours if _LOCKED in one.limits]
+    least, enough = table()["memlock-least-mib"] * _MIB, table()["memlock-gib"] * _GIB
+    failing = [one for one in has if one.value < least]
+    warning = [one for one in has if least <= one.value < enough]
+    if failing:
+        text = f"{_least(failing)} of locked memory are too little to register memory for RDMA"
+        yield _finding("FAIL", "P0", _LOCKED, text, failing)
+    if warning:
+        text = f"{_least(warning)} of locked memory may be too little to register memory for RDMA"
+        yield _finding("WARN", "P1", _LOCKED, text, warning)
 
 
 def _stack(read: Sequence[Seen]) -> Iterator[Finding]:
-    yield from _below(_STACK, bounds()["stack"], read, "run deep calls")
+    least = table()["stack-least-kib"] * _KIB
+    low = [_Low(one, one.limits[_STACK].soft) for one in read if _STACK in one.limits]
+    low = [one for one in low if one.value < least]
+    if low:
+        yield _finding("FAIL", "P1", _STACK, f"a stack of {_least(low)} is below {_amount(least)}", low)
 
 
 def _files(read: Sequence[Seen]) -> Iterator[Finding]:
     """NCCL raises its own soft limit to the hard one, and rank 0 has a connection to every rank at start."""
     size = max((one.world or 0 for one in read), default=0)
-    bound = bounds()["open-files"]
-    least = size + bound.warn
-    low = [
-        _Low(one, one.limits[_FILES].hard) for one in read if _FILES in one.limits and one.limits[_FILES].hard < least
-    ]
+    low = [_Low(one, one.limits[_FILES].hard) for one in read if _FILES in one.limits]
+    low = [one for one in low if one.value < size + _FILES_BESIDE]
     if low:
         text = f"{_amount(min(one.value for one in low), '')} open files at most for a job of {size} ranks"
         yield _finding("WARN", "P1", _FILES, text, low)
 
 
-def _below(name: str, bound: Bound, read: Iterable[Seen], what: str) -> Iterator[Finding]:
-    """FAIL below the bound's ``fail``, else WARN below its ``warn``. Soft limits: nothing raises them."""
-    has = [_Low(one, one.limits[name].soft) for one in read if name in one.limits]
-    failing = [one for one in has if one.value < bound.fail]
-    warning = [one for one in has if bound.fail <= one.value < bound.warn]
-    words = name.removeprefix("Max ")
-    if failing:
-        text = f"{_amount(min(one.value for one in failing))} of {words} are too little to {what}"
-        yield _finding("FAIL", "P0", name, text, failing)
-    if warning:
-        text = f"{_amount(min(one.value for one in warning))} of {words} may be too little to {what}"
-        yield _finding("WARN", "P1", name, text, warning)
+def _least(low: Sequence[_Low]) -> str:
+    return _amount(min(one.value for one in low))
 
 
 def _finding(status: Status, priority: Priority, name: str, text: str, low: Sequence[_Low]) -> Finding:
@@ -146,5 +149,11 @@ def _amount(value: float, unit: str = "B") -> str:
 
 
 CHECKS: Iterable[JobCheck] = (
-    JobCheck(ID, "Ranks have the same limits, and large ones", ("ranks", "rdma-drivers"), judge),
+    JobCheck(
+        ID,
+        "Ranks have the same limits, and large ones",
+        ("ranks", *SOURCES),
+        judge,
+        explains=("node.memlock", "node.stack", "node.nofile"),
+    ),
 )
