@@ -10,7 +10,7 @@ import pytest
 from nccl_slurm.doctor import registry
 from nccl_slurm.doctor.observation import Fleet, JobObserved
 from tests.doctor.jobs import limits, said, words
-from tests.doctor.test_gather import MAPS, STAT, Machine
+from tests.doctor.test_gather import MAPS, Machine
 
 CHECKS = {check.id: check for check in registry.checks("job")}
 KEYS = {key for check in CHECKS.values() for key in check.sources}
@@ -23,7 +23,7 @@ def machine(tmp_path: Path) -> Machine:
     machine.write("/sys/class/infiniband/mlx5_0/node_type", "1: CA\n")
     (machine.root / "sys/class/infiniband/mlx5_0/device").mkdir(parents=True)
     (machine.root / "sys/class/infiniband/mlx5_0/device/driver").symlink_to("../../../../bus/pci/drivers/mlx5_core")
-    process(machine, 90, "42", 1, maps=MAPS.format(path="/x/libtorch_cuda.so"), environ="SLURM_PROCID=0\0")
+    machine.process(90, {"maps": MAPS.format(path="/x/libtorch_cuda.so"), "environ": "SLURM_PROCID=0\0"}, job="42")
     for number in range(4):
         start(machine, 100 + number, number)
     start(machine, 200, 0, parent=100)
@@ -36,9 +36,8 @@ def start(machine: Machine, pid: int, number: int, *, parent: int = 90, job: str
     told = {"RANK": str(number), **meeting, "HF_TOKEN": "secret", **more}
     environ = "".join(f"{name}={value}\0" for name, value in told.items())
     maps = MAPS.format(path="/usr/lib/libnccl.so.2.21.5")
-    machine.process(
-        pid, parent=parent, job=job, environ=environ, maps=maps, limits=limits(), cmdline="python\0train.py"
-    )
+    files = {"environ": environ, "maps": maps, "limits": limits(), "cmdline": "python\0train.py"}
+    machine.process(pid, files, parent=parent, job=job)
 
 
 def judged(machine: Machine, check: str) -> list[str]:
