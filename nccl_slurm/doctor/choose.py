@@ -9,7 +9,7 @@ from nccl_slurm.errors import InputError, UnknownJob
 from nccl_slurm.hosts import expand
 from nccl_slurm.scheduler.client import Accounted, LiveJob, NodeState
 
-__all__ = ["Choice", "all_idle", "is_idle", "listed", "of_job", "sampled"]
+__all__ = ["Choice", "all_idle", "answers", "is_idle", "listed", "of_job", "sampled"]
 
 #: Flags of a node that is idle all the same.
 _HARMLESS = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
@@ -38,6 +38,12 @@ class Choice:
 def is_idle(node: NodeState) -> bool:
     """A job started there disturbs nobody and boots nothing: powered down, planned, or reserved nodes are not idle."""
     return node.state == "IDLE" and node.flags <= _HARMLESS
+
+
+def answers(node: NodeState) -> bool:
+    """As far as Slurm knows. A step on a node whose slurmd does not answer ends as cancelled, and shows in the job's
+    DerivedExitCode."""
+    return not node.failed and "NOT_RESPONDING" not in node.flags and node.state != "UNKNOWN"
 
 
 def of_job(job_id: str, live: Sequence[LiveJob], accounted: Sequence[Accounted]) -> Choice:

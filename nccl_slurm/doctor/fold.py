@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from nccl_slurm.doctor.check import PRIORITIES, Finding, Priority, Proof, Status
 from nccl_slurm.hosts import fold
@@ -21,7 +22,8 @@ def folded(findings: Iterable[Finding], explains: Mapping[str, Sequence[str]], o
     """``explains``: check → checks whose findings on the same nodes follow from its FAIL. ``order``: all checks."""
     told = list(findings)
     place = {check: number for number, check in enumerate(order)}
-    marked = [part for one in told for part in _explained(one, _causes(told, explains, place), place)]
+    causes = _causes(told, explains, place)
+    marked = [part for one in told for part in _explained(one, causes.get(one.check, ()))]
     merged = _merged(marked)
     under = Counter(one.explained_by for one in merged if one.explained_by)
     return sorted(merged, key=lambda one: (weight(one), -under[one.check], place.get(one.check, 9999), one.text))
@@ -44,34 +46,46 @@ def at_least(findings: Iterable[Finding], priority: Priority) -> list[Finding]:
     ]
 
 
+@dataclass
+class _Cause:
+    """``nodes`` None: the whole cluster."""
+
+    check: str
+    weight: tuple[int, int]
+    nodes: set[str] | None
+
+
 def _causes(
     findings: Sequence[Finding], explains: Mapping[str, Sequence[str]], place: Mapping[str, int]
-) -> dict[str, list[Finding]]:
-    """Check → findings that explain it. Of two checks that explain each other the first one counts."""
-    found: dict[str, list[Finding]] = {}
+) -> dict[str, list[_Cause]]:
+    """Check → what explains it, the worst first. Of two checks that explain each other the first one counts."""
+    failed: dict[str, _Cause] = {}
     for one in findings:
-        for check in explains.get(one.check, ()) if one.status == "FAIL" else ():
-            mutual = one.check in explains.get(check, ())
-            if check != one.check and not (mutual and place.get(check, 0) < place.get(one.check, 0)):
-                found.setdefault(check, []).append(one)
+        if one.status == "FAIL" and explains.get(one.check):
+            cause = failed.setdefault(one.check, _Cause(one.check, weight(one), set()))
+            cause.weight = min(cause.weight, weight(one))
+            cause.nodes = None if cause.nodes is None or not one.nodes else cause.nodes | set(one.nodes)
+    found: dict[str, list[_Cause]] = {}
+    for cause in sorted(failed.values(), key=lambda one: (one.weight, place.get(one.check, 9999))):
+        for check in explains[cause.check]:
+            mutual = cause.check in explains.get(check, ())
+            if check != cause.check and not (mutual and place.get(check, 0) < place.get(cause.check, 0)):
+                found.setdefault(check, []).append(cause)
     return found
 
 
-def _explained(
-    finding: Finding, causes: Mapping[str, Sequence[Finding]], place: Mapping[str, int]
-) -> Iterator[Finding]:
+def _explained(finding: Finding, causes: Sequence[_Cause]) -> Iterator[Finding]:
     """In parts: on some nodes it may follow from another finding, on others not."""
-    if finding.explained_by or finding.status in _NOTHING_TO_EXPLAIN:
+    if finding.explained_by or finding.status in _NOTHING_TO_EXPLAIN or not causes:
         yield finding
         return
     left = list(finding.nodes)
-    for cause in sorted(causes.get(finding.check, ()), key=lambda one: (weight(one), place.get(one.check, 9999))):
-        if not cause.nodes:  # the whole cluster
+    for cause in causes:
+        if cause.nodes is None:
             yield replace(finding, nodes=tuple(left), explained_by=cause.check)
             return
-        hit = [node for node in left if node in set(cause.nodes)]
-        left = [node for node in left if node not in set(cause.nodes)]
-        if hit:
+        if hit := [node for node in left if node in cause.nodes]:
+            left = [node for node in left if node not in cause.nodes]
             yield replace(finding, nodes=tuple(hit), explained_by=cause.check)
     if left or not finding.nodes:
         yield replace(finding, nodes=tuple(left))
@@ -79,9 +93,10 @@ def _explained(
 
 def _merged(findings: Iterable[Finding]) -> list[Finding]:
     """One for all nodes on which the same is said."""
+    safe = lru_cache(maxsize=1024)(redacted)  # most nodes say the same
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for one in findings:
-        key = (one.check, one.status, one.priority, redacted(one.text), one.explained_by, bool(one.nodes))
+        key = (one.check, one.status, one.priority, safe(one.text), one.explained_by, bool(one.nodes))
         groups.setdefault(key, []).append(one)
     return [_one(group) for group in groups.values()]
 
@@ -104,9 +119,10 @@ def _one(group: Sequence[Finding]) -> Finding:
 def _proofs(group: Sequence[Finding]) -> Iterator[Proof]:
     """Of several nodes each proof says whose it is; what many say alike is said once."""
     several = len({node for one in group for node in one.nodes}) > 1
-    alike: dict[tuple[str, str], set[str]] = {}
+    alike: dict[Proof, set[str]] = {}
     for one in group:
         for proof in one.proofs:
-            alike.setdefault((redacted(proof.source), redacted(proof.line)), set()).update(one.nodes)
-    for (source, line), nodes in alike.items():
-        yield Proof(f"{fold(nodes)}: {source}" if several and nodes else source, line)
+            alike.setdefault(proof, set()).update(one.nodes)
+    for proof, nodes in list(alike.items())[:_MOST_PROOFS]:
+        source = redacted(proof.source)
+        yield Proof(f"{fold(nodes)}: {source}" if several and nodes else source, redacted(proof.line))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -14,14 +15,17 @@ _MOST = 10_000
 _BYTES = 16 << 20
 
 
-def texts(paths: Sequence[str]) -> Mapping[str, str]:
-    """Path → text; of a folder all files in it that are not hidden. Raises InputError."""
+def texts(paths: Sequence[str], option: str) -> Mapping[str, str]:
+    """Path → text; of a folder all files in it that are not hidden. Raises InputError with the option that named it."""
     found: dict[str, str] = {}
     for path in paths:
-        for file in _files(path):
-            found[file] = _text(file)
-            if len(found) > _MOST:
-                raise InputError(f"{path}: more than {_MOST} files")
+        try:
+            for file in _files(path):
+                found[file] = _text(file)
+        except OSError as error:
+            raise InputError(f"{option} {path}: {error.strerror}") from None
+        if len(found) > _MOST:
+            raise InputError(f"{option} {path}: more than {_MOST} files")
     return found
 
 
@@ -29,19 +33,13 @@ def _files(path: str) -> Iterator[str]:
     if not os.path.isdir(path):
         yield path
         return
-    try:
-        names = sorted(name for name in os.listdir(path) if not name.startswith("."))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
+    names = sorted(name for name in os.listdir(path) if not name.startswith("."))
     yield from (file for file in (os.path.join(path, name) for name in names) if os.path.isfile(file))
 
 
 def _text(path: str) -> str:
     """A pipe that nobody writes to is never waited for: only regular files."""
-    try:
-        if not os.path.isfile(path):
-            raise InputError(f"{path}: no such file, or no regular one")
-        with open(path, encoding="utf-8", errors="backslashreplace") as file:
-            return file.read(_BYTES)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
+    if not os.path.isfile(path):
+        raise FileNotFoundError(errno.ENOENT, "no such file, or no regular one")
+    with open(path, encoding="utf-8", errors="backslashreplace") as file:
+        return file.read(_BYTES)

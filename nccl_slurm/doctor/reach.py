@@ -74,7 +74,8 @@ def feed(limit_s: float) -> str:
 class JobStep:
     """``user``: arguments for Popen by which the child is the job's owner, whom alone Slurm lets make a step.
 
-    No ``--gres``: with ``--overlap`` the step sees the GPUs of the job, without taking them.
+    No ``--gres``: with ``--overlap`` the step sees the GPUs of the job, without taking them. Where slurmd hangs and
+    Slurm does not know it yet, the step ends as cancelled (0:39, seen on 22.05): nothing that we could do prevents it.
     """
 
     bin_folder: str

@@ -19,7 +19,7 @@ from typing import Any
 
 from nccl_slurm.config import Config
 from nccl_slurm.doctor import choose, registry, sources
-from nccl_slurm.doctor.check import Area, Check, Finding, NotObserved, judged
+from nccl_slurm.doctor.check import AREAS, Area, Check, Finding, NotObserved, judged
 from nccl_slurm.doctor.choose import Choice
 from nccl_slurm.doctor.fold import folded
 from nccl_slurm.doctor.observation import Fleet, JobObserved, Observation, unpacked
@@ -71,7 +71,7 @@ class Wish:
 def wanted(wish: Wish, checks: Sequence[Check[Any]]) -> list[Check[Any]]:
     """``only`` and ``skip``: ids, areas (``node``), patterns (``node.efa*``). Raises InputError where one fits none."""
     for word in (*wish.only, *wish.skip):
-        if not any(_fits(check, word) for check in checks):
+        if word not in AREAS and not any(_fits(check, word) for check in checks):
             raise InputError(f"{word!r} is no check and fits none; see nccl-slurm doctor --list")
     chosen = [check for check in checks if not wish.only or any(_fits(check, word) for word in wish.only)]
     return [check for check in chosen if not any(_fits(check, word) for word in wish.skip)]
@@ -209,10 +209,12 @@ class _Doctor(_Run):
     ways: Callable[[str], Sequence[Way]] | None = field(kw_only=True)
 
     def findings(self, told: Told) -> list[Finding]:
+        given = texts(self.wish.bandwidth, "--bandwidth")
+        before = texts(self.wish.bandwidth_before, "--bandwidth-before")
         choice = self._choice()
         aws = self._aws(choice)
         fleet, found = self._look(choice, told) if choice.nodes else (Fleet({}), [])
-        fleet = replace(fleet, bandwidth=texts(self.wish.bandwidth), bandwidth_before=texts(self.wish.bandwidth_before))
+        fleet = replace(fleet, bandwidth=given, bandwidth_before=before)
         if choice.raw_id is not None:
             view = self._job_view(choice, fleet)
             found += [one for check in self.of("job") for one in safely(check, view)]
@@ -302,7 +304,7 @@ class _Doctor(_Run):
 
         def ways(node: str) -> Sequence[Way]:
             state = known.get(node)
-            if step is not None:
+            if step is not None and state is not None and choose.answers(state):
                 return [step, *ssh]
             if idle is not None and state is not None and choose.is_idle(state):
                 return [idle, *ssh]

@@ -279,6 +279,8 @@ def of(name: str) -> Machine:
             "Unspecified",
         )
         machine.files[f"/sys/class/infiniband/rdmap{16 + number}s0/device/p2p"] = "NVIDIA\n"
+    for number in range(kind.efa + kind.ib):
+        machine.files[f"/dev/infiniband/uverbs{number}"] = ""
     for number in range(kind.ib):
         _card(
             machine,
@@ -313,6 +315,7 @@ def _system(kind: Kind) -> dict[str, str]:
         "/sys/devices/system/cpu/online": "0-191\n",
         "/sys/devices/virtual/dmi/id/sys_vendor": kind.vendor + "\n",
         "/sys/devices/virtual/dmi/id/product_name": kind.product + "\n",
+        "/opt/amazon/efa_installed_packages": "# EFA installer version: 1.37.0\n",
         "/etc/os-release": 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\n',
         "/dev/shm/.keep": "",
         "/sys/kernel/iommu_groups/.keep": "",

@@ -11,6 +11,21 @@ from nccl_slurm.doctor.choose import Choice
 from nccl_slurm.errors import InputError, UnknownJob
 from nccl_slurm.scheduler.client import Accounted, LiveJob, NodeState
 
+
+@pytest.mark.parametrize(
+    ("state", "flags", "yes"),
+    [
+        ("ALLOCATED", (), True),
+        ("MIXED", ("DRAIN",), True),
+        ("ALLOCATED", ("NOT_RESPONDING",), False),
+        ("DOWN", (), False),
+        ("UNKNOWN", (), False),
+    ],
+)
+def test_no_step_is_started_where_slurmd_does_not_answer(state: str, flags: tuple[str, ...], yes: bool) -> None:
+    assert choose.answers(NodeState("n1", state, frozenset(flags))) == yes
+
+
 RUNNING = LiveJob(42, "42", "x", "RUNNING", nodes=("n2", "n1"), uid=1000, start=5.0)
 ENDED = Accounted(41, "41", "lab", "FAILED", nodes=("n3",), start=1.0, end=2.0)
 

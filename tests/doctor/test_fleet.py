@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +18,15 @@ from tests.doctor.machines import Machine, of
 Change = Callable[[Machine], object]
 
 
-def fleet(root: Path, keys: Sequence[str], kind: str = "infiniband", count: int = 4, **odd: Change) -> Fleet:
+def fleet(
+    root: Path,
+    keys: Sequence[str],
+    kind: str = "infiniband",
+    count: int = 4,
+    odd: Mapping[str, Change] | None = None,
+) -> Fleet:
     """``count`` nodes n1 … of which those in ``odd`` are changed. Like ones are read once."""
+    odd = odd or {}
     same = of(kind).look(root / "same", keys, "4711")
     nodes: dict[str, Observation] = {}
     for number in range(1, count + 1):
@@ -65,7 +72,7 @@ def test_all_alike(tmp_path: Path) -> None:
     ],
 )
 def test_the_odd_one_out(change: Change, priority: str | None, item: str, tmp_path: Path) -> None:
-    found = wrong(judged(versions.CHECKS[0], fleet(tmp_path, KEYS, n3=change)))
+    found = wrong(judged(versions.CHECKS[0], fleet(tmp_path, KEYS, odd={"n3": change})))
     if priority is None:
         assert found == []
         return
@@ -75,7 +82,7 @@ def test_the_odd_one_out(change: Change, priority: str | None, item: str, tmp_pa
 
 def test_two_halves_accuse_nobody(tmp_path: Path) -> None:
     other = version("535.161.08")
-    ((_, _, nodes, text),) = wrong(judged(versions.CHECKS[0], fleet(tmp_path, KEYS, n3=other, n4=other)))
+    ((_, _, nodes, text),) = wrong(judged(versions.CHECKS[0], fleet(tmp_path, KEYS, odd={"n3": other, "n4": other})))
     assert nodes == ("n1", "n2", "n3", "n4") and "2 values, none on most" in text
 
 
@@ -84,7 +91,7 @@ def test_ranks_with_another_nccl_can_not_run_together(tmp_path: Path) -> None:
         return lambda m: m.rank(0, f"/usr/lib/libnccl.so.{nccl}")
 
     odd = {f"n{number}": rank("2.21.5") for number in (1, 2, 3)} | {"n4": rank("2.18.3")}
-    ((status, priority, nodes, text),) = wrong(judged(versions.CHECKS[0], fleet(tmp_path, KEYS, **odd)))
+    ((status, priority, nodes, text),) = wrong(judged(versions.CHECKS[0], fleet(tmp_path, KEYS, odd=odd)))
     assert (status, priority, nodes) == ("FAIL", "P0", ("n4",)) and "2.21.5" in text
 
 
@@ -238,8 +245,8 @@ def at_work(**changes: object) -> Change:
     ],
 )
 def test_stragglers(change: Change, words: str | None, tmp_path: Path) -> None:
-    odd: dict[str, Change] = {f"n{number}": at_work() for number in (1, 2, 4)}
-    found = judged(stragglers.CHECKS[0], fleet(tmp_path, stragglers.CHECKS[0].sources, n3=change, **odd))
+    odd: dict[str, Change] = {"n3": change, **{f"n{number}": at_work() for number in (1, 2, 4)}}
+    found = judged(stragglers.CHECKS[0], fleet(tmp_path, stragglers.CHECKS[0].sources, odd=odd))
     if words is None:
         assert [one.status for one in found] == ["PASS"]
     else:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nccl_slurm.doctor.check import Finding, judged
+from nccl_slurm.doctor.check import ID, Finding, judged
 from nccl_slurm.doctor.registry import checks
+from nccl_slurm.doctor.sources import SOURCES
 from tests.doctor import machines
 
 #: What a machine of a kind has nothing of.
@@ -33,7 +34,7 @@ GPU = {
     "peermem",
 }
 GPU |= {"clocks", "power-cap", "gpu-processes", "dcgm", "pcie"}
-NOT_HERE["plain"] = {f"node.{name}" for name in GPU} | NOT_HERE["infiniband"] | {"node.ib-ports"}
+NOT_HERE["plain"] = {f"node.{name}" for name in GPU} | NOT_HERE["infiniband"] | {"node.ib-ports", "node.memlock"}
 #: Not told by any of these trees: no rank runs there, no HyperPod, no DCGM, no RAS.
 NOBODY = {"node.nvme-mount", "node.nccl-library", "node.ras", "node.dns", "node.dcgm"}
 
@@ -58,6 +59,24 @@ def test_a_healthy_machine_has_no_findings(kind: str, tmp_path: Path) -> None:
 def test_what_a_kind_has_nothing_of_does_not_apply(kind: str, tmp_path: Path) -> None:
     found = all_findings(kind, tmp_path)
     assert {one.check for one in found if one.status == "NOT-APPLICABLE"} == NOT_HERE[kind] | NOBODY
+
+
+#: What is promised of a node.
+PLANNED = (
+    "gpu-count xid ecc remapped-rows dcgm nvlink fabric-manager p2p-topology acs iommu peermem pcie clocks power-cap "
+    "gpu-processes efa-cards ib-ports net-counters mtu ofi-plugin libfabric nccl-library shm memlock stack nofile "
+    "huge-pages numa disk nvme-mount oom kernel clock dns firewall stale-shm ras"
+)
+
+
+def test_every_check_is_there_once_and_its_sources_are() -> None:
+    found = list(checks("node", "fleet"))
+    assert [one.id for one in found if one.area == "fleet"] == ["fleet.versions", "fleet.bandwidth", "fleet.stragglers"]
+    assert sorted(one.id for one in found if one.area == "node") == sorted(f"node.{name}" for name in PLANNED.split())
+    for one in found:
+        assert ID.fullmatch(one.id) and one.title
+        assert set(one.sources) <= set(SOURCES), one.id
+        assert all(ID.fullmatch(other) for other in one.explains), one.id
 
 
 def test_nothing_read_is_nothing_passed(tmp_path: Path) -> None:

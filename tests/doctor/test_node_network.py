@@ -39,6 +39,7 @@ def state(device: str, word: str, port: str = "1") -> Change:
         pytest.param("p5", only(31), "FAIL P1", "31 of the 32 EFA cards", id="W16: one card"),
         ("p4d", only(3), "FAIL P1", "3 of the 4"),
         ("p5", state("rdmap20s0", "1: DOWN"), "FAIL P1", "1 EFA cards are not active"),
+        ("p5", lambda m: m.without("/dev/infiniband/uverbs7"), "FAIL P1", "no device file"),
         ("g5", state("rdmap16s0", "1: DOWN"), "FAIL P0", "1 EFA cards are not active"),
         ("infiniband", lambda m: None, "NOT-APPLICABLE", "no EFA card"),
         ("plain", lambda m: None, "NOT-APPLICABLE", "no EFA card"),

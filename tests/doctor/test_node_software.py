@@ -62,6 +62,11 @@ def test_plugin(kind: str, changes: list[Change], expected: str, tmp_path: Path)
         ("p5", [lambda m: m.commands.pop("fi_info")], "UNKNOWN"),
         ("p5", [lambda m: m.commands.pop("fi_info"), ranks(NCCL, FABRIC)], "PASS"),
         ("p5", [ranks(NCCL, FABRIC), lambda m: m.rank(3, NCCL, "/lib/libfabric.so.1.19.0")], "FAIL P0"),
+        (
+            "p5",
+            [lambda m: m.files.update({"/opt/amazon/efa_installed_packages": "# EFA installer version: 1.15.1\n"})],
+            "WARN P2",
+        ),
         ("infiniband", [], "NOT-APPLICABLE"),
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from xml.etree import ElementTree
 
@@ -81,8 +82,10 @@ class Smi:
     why: str = ""
 
 
+@lru_cache(maxsize=2)
 def read(text: str) -> Smi:
-    """The same text as `capture.gpu.parse`, whose reading of ECC, rows and throttle reasons is taken over."""
+    """The same text as `capture.gpu.parse`, whose reading of ECC, rows and throttle reasons is taken over. A dozen
+    checks ask for one node's, one after the other: it is read once."""
     found = base.parse(text)
     if found.gpus is None:
         return Smi(None, why=found.gaps[0].why if found.gaps else "nvidia-smi: no answer")

@@ -160,7 +160,7 @@ def _facts(look: Look, kinds: Sequence[str]) -> list[Fact]:
         if isinstance(line, list) and len(line) == 2 and isinstance(line[0], (int, float))
     ]
     start = machine.window(look.seen)[0] - _SLACK_S
-    found = kernel_facts(((at, text) for at, text in records if at >= start), look.seen.node)
+    found = kernel_facts(((at, text) for at, text in records if at >= start), look.seen.node, machine.pattern_rows())
     return [fact for fact in found if fact.kind in kinds]
 
 

@@ -60,6 +60,10 @@ def _lowest(look: Look, name: str) -> tuple[str, float, Proof]:
 
 
 def _memlock(look: Look) -> Iterator[Finding]:
+    """RDMA cards want the memory that they reach locked; CUDA's own pinned memory is not counted."""
+    if _has_no_card(look):
+        yield look.not_applicable("no RDMA card is here for which memory is locked")
+        return
     whose, value, proof = _lowest(look, "Max locked memory")
     if value < table()["memlock-least-mib"] * _MIB:
         yield look.fail("P0", f"locked memory of a {whose} is limited so low that RDMA can't register buffers", proof)
@@ -67,6 +71,13 @@ def _memlock(look: Look) -> Iterator[Finding]:
         yield look.warn("P1", f"locked memory of a {whose} is below {table()['memlock-gib']:g} GiB", proof)
     else:
         yield look.passed(f"locked memory of a {whose}: enough", proof)
+
+
+def _has_no_card(look: Look) -> bool:
+    try:
+        return not machine.devices(look.seen)
+    except NotObserved:
+        return False
 
 
 def _stack(look: Look) -> Iterator[Finding]:
@@ -183,7 +194,7 @@ def _environment(row: Mapping[str, Any]) -> Mapping[str, Any]:
 CHECKS: Iterable[NodeCheck] = (
     NodeCheck("node.shm", "Shared memory has room", ("ranks", "mounts"), _shm),
     NodeCheck("node.stale-shm", "No files of dead ranks in shared memory", ("shm-files",), _stale),
-    NodeCheck("node.memlock", "Ranks may lock enough memory", _SOURCES, _memlock),
+    NodeCheck("node.memlock", "Ranks may lock enough memory", (*_SOURCES, *RDMA_SOURCES), _memlock),
     NodeCheck("node.stack", "Ranks have a stack of the right size", _SOURCES, _stack),
     NodeCheck("node.nofile", "Ranks may open enough files", _SOURCES, _nofile),
     NodeCheck("node.huge-pages", "EFA finds huge pages", ("ranks", "memory", *RDMA_SOURCES), _huge),

@@ -66,6 +66,7 @@ def _efa(look: Look) -> Iterator[Finding]:
         yield _few(look, len(cards), wanted, row.type, proof, on_bus)
     if down:
         yield _down(look, down, len(cards))
+    yield from _device_files(look, len(cards))
     if wanted is None and not down:
         yield look.unknown(f"{len(cards)} EFA cards; how many belong to this type is not in the table", proof)
     elif not down and len(cards) >= (wanted or 0):
@@ -89,6 +90,18 @@ def _down(look: Look, down: Sequence[tuple[Device, Port]], cards: int) -> Findin
     names = [card.name for card, _ in down]
     said = "P0" if len(down) >= cards else "P1"
     return look.fail("P0" if said == "P0" else "P1", f"{len(down)} EFA cards are not active", *proofs, device=names[0])
+
+
+def _device_files(look: Look, cards: int) -> Iterator[Finding]:
+    """Programs reach a card by its /dev/infiniband/uverbsN."""
+    try:
+        names = look.seen.present("uverbs").values()
+    except NotObserved:
+        return
+    files = [name for text in names for name in text.split() if name.startswith("uverbs")]
+    if len(files) < cards:
+        proof = Proof("ls /dev/infiniband", " ".join(files)[:300] or "no uverbs")
+        yield look.fail("P1", "EFA cards have no device file, so no program can use them", proof, count=str(len(files)))
 
 
 def _efas_on_bus(look: Look) -> list[pci.Function] | None:
@@ -306,7 +319,7 @@ CHECKS: Iterable[NodeCheck] = (
     NodeCheck(
         "node.efa-cards",
         "All EFA cards are there and active",
-        (*RDMA_SOURCES, *PCI_SOURCES, "pci-devices", "dmi", "kernel-modules"),
+        (*RDMA_SOURCES, *PCI_SOURCES, "pci-devices", "dmi", "kernel-modules", "uverbs"),
         _efa,
         explains=("node.libfabric", "node.ofi-plugin", "node.peermem"),
     ),

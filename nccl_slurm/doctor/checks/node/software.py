@@ -15,8 +15,8 @@ from nccl_slurm.doctor.checks.node.look import Look, NodeCheck, is_absent
 from nccl_slurm.doctor.checks.node.machine import PCI_SOURCES, RDMA_SOURCES
 from nccl_slurm.doctor.read import efa, procfs
 from nccl_slurm.doctor.read.libraries import Library
+from nccl_slurm.doctor.table import table
 from nccl_slurm.parse.finding import find
-from nccl_slurm.parse.patterns import load_rows
 
 __all__ = ["CHECKS"]
 
@@ -87,6 +87,7 @@ def _libfabric(look: Look) -> Iterator[Finding]:
     ranks = _by_rank(look, "libfabric")
     yield from _differing(look, ranks, "libfabric")
     yield from _providers(look, cards, bool(ranks))
+    yield from _installer(look)
 
 
 def _providers(look: Look, cards: int, used: bool) -> Iterator[Finding]:
@@ -110,6 +111,19 @@ def _providers(look: Look, cards: int, used: bool) -> Iterator[Finding]:
         yield look.warn("P1", "libfabric sees fewer EFA cards than the kernel", proof, cards=str(cards))
     else:
         yield look.passed("libfabric sees all EFA cards", proof)
+
+
+def _installer(look: Look) -> Iterator[Finding]:
+    """Old installers bring a libfabric and a plugin that new NCCL releases do not work with."""
+    try:
+        version = efa.installer_version(look.seen.text("efa-installed"))
+    except NotObserved:
+        return
+    found = _NUMBERS.match(version or "")
+    least = table()["efa-installer-minor"]
+    if found and (int(found.group(1)), int(found.group(2))) < (1, least):
+        proof = Proof("/opt/amazon/efa_installed_packages", f"EFA installer version: {version}")
+        yield look.warn("P2", f"EFA's installer is older than 1.{least:g}", proof)
 
 
 # NCCL
@@ -220,7 +234,7 @@ def _by_rank_or_none(look: Look) -> bool:
 
 
 def _said(text: str) -> dict[str, list[str]]:
-    rows = load_rows()
+    rows = machine.pattern_rows()
     numbers = [number for number, row in enumerate(rows.rows) if row.id in _BAD_RAS]
     wrong: dict[str, list[str]] = {}
     for line in text.splitlines()[:20000]:
@@ -238,7 +252,9 @@ CHECKS: Iterable[NodeCheck] = (
         _plugin,
         explains=("fleet.bandwidth",),
     ),
-    NodeCheck("node.libfabric", "libfabric sees all cards", (*RDMA_SOURCES, "ranks", "fi-info"), _libfabric),
+    NodeCheck(
+        "node.libfabric", "libfabric sees all cards", (*RDMA_SOURCES, "ranks", "fi-info", "efa-installed"), _libfabric
+    ),
     NodeCheck("node.nccl-library", "Ranks have one NCCL", ("ranks", "nvidia-driver"), _nccl),
     NodeCheck("node.ras", "NCCL's RAS has no complaint", ("ras", "ranks"), _ras),
 )

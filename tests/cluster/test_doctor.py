@@ -1,0 +1,170 @@
+"""The doctor on four real nodes: beside a job, by short jobs on idle nodes, by SSH; one hangs, one can't be reached,
+one has a fault. A node's fault lies in a tree that stands in for its files (``--sysroot``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nccl_slurm import schema
+from tests.cluster.harness import NODES, Cluster
+from tests.collect.sshd import Sshd, keys, running, skip_reason
+
+#: Whose tree says that shared memory of running jobs is removed.
+FAULTY = "n1"
+ONLY = ("--only", "scheduler.remove-ipc,scheduler.node-state,scheduler.munge", "--no-aws")
+
+
+@pytest.fixture(scope="module")
+def trees(cluster: Cluster) -> Iterator[Path]:
+    """Of each node: logind.conf, and what a job's owner may read of it."""
+    with tempfile.TemporaryDirectory(prefix="nccl-slurm-trees-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for node in NODES:
+            conf = folder / node / "etc" / "systemd" / "logind.conf"
+            conf.parent.mkdir(parents=True)
+            conf.write_text(f"[Login]\nRemoveIPC={'yes' if node == FAULTY else 'no'}\n")
+        yield folder
+
+
+@pytest.fixture
+def lab(cluster: Cluster) -> Cluster:
+    cluster.heal()
+    return cluster
+
+
+def doctor(lab: Cluster, trees: Path, *words: str, user: str | None = None) -> dict[str, Any]:
+    done = lab.nccl_slurm("doctor", *words, *ONLY, "--sysroot", f"{trees}/%n", "--json", user=user, check=False)
+    told = schema.loads(done.stdout.encode(), "doctor/1")
+    assert done.returncode == told["exit"], done.stderr
+    return told
+
+
+def found(told: Mapping[str, Any], check: str) -> set[tuple[str, str | None, tuple[str, ...]]]:
+    return {(one["status"], one["priority"], tuple(one["nodes"])) for one in told["findings"] if one["check"] == check}
+
+
+@contextmanager
+def hanging(lab: Cluster, node: str) -> Iterator[None]:
+    """Its slurmd takes connections and says nothing."""
+    pid = int((lab.scratch / "pid" / f"slurmd.{node}.pid").read_text())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("user", ["alice", None])
+def test_beside_a_job(lab: Cluster, trees: Path, user: str | None) -> None:
+    """As its owner, and as root, who becomes its owner. The job's accounting shows no failed step."""
+    job = lab.sbatch("#!/bin/sh\nsrun sleep 300\n", "-N3", "-w", "n[1-3]")
+    lab.wait_job(job, {"RUNNING"})
+    told = doctor(lab, trees, "--job", job, user=user)
+    assert told["nodes"]["ways"] == {"job-step": ["n1", "n2", "n3"]}
+    assert found(told, "scheduler.remove-ipc") == {("WARN", "P1", ("n1",)), ("PASS", None, ("n2", "n3"))}
+    assert found(told, "scheduler.munge") == {("PASS", None, ()), ("PASS", None, ("n1", "n2", "n3"))}
+    assert (told["exit"], told["job"]) == (1, job)
+    lab.slurm("scancel", job, user="alice")
+    lab.wait_job(job)
+    assert {row["derivedexitcode"] for row in lab.sacct(job, "derivedexitcode")} == {"0:0"}
+
+
+def test_a_job_of_somebody_else_is_not_looked_at(lab: Cluster) -> None:
+    job = lab.sbatch("#!/bin/sh\nsleep 300\n", "-w", "n1")
+    lab.wait_job(job, {"RUNNING"})
+    done = lab.nccl_slurm("doctor", "--job", job, *ONLY, user="bob", check=False)
+    assert done.returncode == 3 and "not yours" in done.stderr
+
+
+def test_idle_nodes_one_hangs_one_is_down_one_is_busy(lab: Cluster, trees: Path) -> None:
+    busy = lab.sbatch("#!/bin/sh\nsleep 300\n", "-w", "n2", "--exclusive")
+    lab.wait_job(busy, {"RUNNING"})
+    lab.slurm("scontrol", "update", "nodename=n4", "state=down", "reason=test")
+    before = {row["jobid"] for row in lab.sacct("1-99999", "jobid")}
+    with hanging(lab, "n3"):
+        start = time.monotonic()
+        told = doctor(lab, trees, "--nodes", "n[1-4]", "--limit", "5")
+        took = time.monotonic() - start
+    assert told["nodes"]["ways"] == {"job": ["n1"]}
+    assert {one["node"] for one in told["nodes"]["silent"]} == {"n2", "n3", "n4"}
+    assert ("FAIL", "P1", ("n3",)) in found(told, "fleet.unreachable")  # asked, and silent
+    assert ("UNKNOWN", None, ("n2", "n4")) in found(told, "fleet.unreachable")  # left alone
+    assert ("FAIL", "P1", ("n4",)) in found(told, "scheduler.node-state")
+    assert found(told, "scheduler.remove-ipc") >= {("WARN", "P1", ("n1",))}
+    assert took < 90
+    assert lab.job_states(busy) == ["RUNNING"]
+    assert before  # the jobs that it made are its own, and ended
+    assert lab.slurm("squeue", "-h", "-n", "nccl-slurm-doctor", "-t", "running").stdout.count("n1") == 0
+
+
+def test_all_idle_leaves_the_cluster_as_it_was(lab: Cluster, trees: Path) -> None:
+    told = doctor(lab, trees, "--all-idle")
+    assert told["nodes"]["ways"] == {"job": ["n1", "n2", "n3", "n4"]}
+    assert found(told, "scheduler.node-state") == {("PASS", None, ())}
+    lab.wait_idle(60.0)
+
+
+def test_compare_tells_that_a_remedy_helped(lab: Cluster, trees: Path) -> None:
+    before = lab.scratch / "before.json"
+    before.write_text(json.dumps(doctor(lab, trees, "--nodes", FAULTY)))
+    conf = trees / FAULTY / "etc/systemd/logind.conf"
+    fault = conf.read_text()
+    conf.write_text("[Login]\nRemoveIPC=no\n")
+    told = doctor(lab, trees, "--nodes", FAULTY, "--compare", str(before))
+    conf.write_text(fault)
+    (change,) = [one for one in told["changes"] if one["check"] == "scheduler.remove-ipc"]
+    assert (change["kind"], change["nodes"]) == ("gone", [FAULTY])
+
+
+@contextmanager
+def by_ssh(lab: Cluster, forced: str = "") -> Iterator[None]:
+    """n1 and n2 answer, n3 takes a connection and says nothing, n4 refuses."""
+    before = lab.daemon_config.read_text()
+    with tempfile.TemporaryDirectory(prefix="nccl-slurm-ssh-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        sshd = Sshd(folder / "sshd", [NODES["n1"], NODES["n2"]], keys(folder / "key"), forced)
+        (folder / "known_hosts").write_text(sshd.known(*NODES))
+        lab.write_daemon_config(
+            f'{before}\n[ssh]\nuser = "root"\nkey_file = "{folder}/key"\nknown_hosts = "{folder}/known_hosts"\n'
+            f"port = {sshd.port}\nconnect_s = 8\nvisit_s = 60\n"
+        )
+        with socket.create_server((NODES["n3"], sshd.port)), running(sshd):
+            yield
+    lab.write_daemon_config(before)
+
+
+ssh = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
+
+
+@ssh
+def test_by_ssh(lab: Cluster, trees: Path) -> None:
+    pytest.importorskip("paramiko", reason="not installed: paramiko (the extra ssh)")
+    with by_ssh(lab):
+        told = doctor(lab, trees, "--nodes", "n[1-4]", "--ssh")
+    assert told["nodes"]["ways"] == {"ssh": ["n1", "n2"]}
+    whys = {one["node"]: one["why"] for one in told["nodes"]["silent"]}
+    assert set(whys) == {"n3", "n4"} and "refused" in whys["n4"]
+    assert found(told, "scheduler.remove-ipc") >= {("WARN", "P1", ("n1",)), ("PASS", None, ("n2",))}
+    assert {one[:2] for one in found(told, "fleet.unreachable")} == {("FAIL", "P1")}
+
+
+@ssh
+def test_by_ssh_with_a_key_that_is_bound_to_the_installed_program(lab: Cluster, trees: Path) -> None:
+    pytest.importorskip("paramiko", reason="not installed: paramiko (the extra ssh)")
+    program = f"{lab.scratch}/prefix/slurm/nccl-slurm-node --conf {lab.capture_conf} serve"
+    with by_ssh(lab, program):
+        told = doctor(lab, trees, "--nodes", "n[1-2]", "--ssh")
+    assert told["nodes"]["ways"] == {"ssh": ["n1", "n2"]}

@@ -1,0 +1,110 @@
+"""From the command line: nodes that stand in for machines, read by the real gather, beside output of nccl-tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from nccl_slurm import schema
+from nccl_slurm.cli import doctor as command
+from nccl_slurm.doctor.registry import checks
+from tests.doctor.machines import Machine, of
+from tests.doctor.slurm_stand_in import StandIn
+from tests.doctor.test_fleet import output, version
+from tests.doctor.test_node_kernel import xid
+
+#: Sizes of file systems are those of the disk that the test is on.
+SKIP = "node.disk,node.shm,node.nofile,scheduler"
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    for name in ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
+        monkeypatch.delenv(name, raising=False)
+    return StandIn(tmp_path / "bin", dict.fromkeys(("n1", "n2", "n3", "n4"), "IDLE"))
+
+
+def doctor(slurm: StandIn, *words: str) -> Result:
+    config = slurm.folder / "nccl-slurm.toml"
+    config.write_text(f'[slurm]\nbin = "{slurm.folder}"\n[paths]\nstate = "{slurm.folder}/none"\n')
+    return CliRunner().invoke(command.command, [*words, "--config", str(config)], catch_exceptions=False)
+
+
+def fell_off(machine: Machine) -> None:
+    del machine.gpus[5]
+    machine.kernel(xid(79, "GPU has fallen off the bus."))
+
+
+def half(machine: Machine) -> None:
+    for number in range(16, 32):
+        machine.without(f"/sys/class/infiniband/rdmap{16 + number}s0/")
+
+
+CHANGES: dict[str, Callable[[Machine], object]] = {"n2": fell_off, "n3": half, "n4": version("535.161.08")}
+
+
+def look(slurm: StandIn, root: Path, changes: dict[str, Callable[[Machine], object]], *words: str) -> dict[str, Any]:
+    keys = {key for one in checks("node", "fleet") for key in one.sources}
+    for name in ("n1", "n2", "n3", "n4"):
+        machine = of("p5").process(77, "slurmd", limits="")
+        changes.get(name, lambda _: None)(machine)
+        machine.write(root / name, keys)
+    trees = ["--sysroot", f"{root}/%n/root", "--commands", f"{root}/%n/bin"]
+    done = doctor(slurm, "--nodes", "n[1-4]", "--skip", SKIP, *trees, "--no-aws", *words, "--json")
+    assert done.stdout, done.output
+    return schema.loads(done.stdout.encode(), "doctor/1")
+
+
+def test_what_is_wrong_is_told_of_its_node_alone(slurm: StandIn, tmp_path: Path) -> None:
+    result = look(slurm, tmp_path, CHANGES)
+    wrong = [one for one in result["findings"] if one["status"] == "FAIL"]
+    told = {(one["check"], tuple(one["nodes"]), one["explained_by"]) for one in wrong}
+    assert ("node.xid", ("n2",), None) in told
+    assert ("node.gpu-count", ("n2",), "node.xid") in told
+    assert ("node.efa-cards", ("n3",), None) in told
+    odd = [one for one in result["findings"] if one["check"] == "fleet.versions" and one["status"] == "WARN"]
+    assert [one["nodes"] for one in odd] == [["n4"]]
+    assert {node for one in wrong for node in one["nodes"]} <= {"n2", "n3", "n4"}
+    assert result["exit"] == 1
+
+
+def test_every_node_is_looked_at(slurm: StandIn, tmp_path: Path) -> None:
+    """W1, W2: not a sample, and all at the same time."""
+    result = look(slurm, tmp_path, {})
+    assert result["nodes"]["ways"] == {"job": ["n1", "n2", "n3", "n4"]} and result["nodes"]["of"] is None
+
+
+def test_bandwidth_needs_no_node(slurm: StandIn, tmp_path: Path) -> None:
+    folder = tmp_path / "now"
+    folder.mkdir()
+    for name, figure in {"n1": 440.0, "n2": 441.0, "n3": 439.0, "n4": 200.0}.items():
+        (folder / f"{name}.txt").write_text(output(figure, name))
+    (folder / ".hidden").write_text("x")
+    done = doctor(slurm, "--bandwidth", str(folder), "--only", "fleet.bandwidth", "--json")
+    result = schema.loads(done.stdout.encode(), "doctor/1")
+    assert [one["nodes"] for one in result["findings"] if one["status"] == "FAIL"] == [["n4"]]
+    assert done.exit_code == 1
+
+
+def test_a_file_that_is_not_there_is_a_slip(slurm: StandIn, tmp_path: Path) -> None:
+    done = doctor(slurm, "--bandwidth", str(tmp_path / "none"))
+    assert done.exit_code == 2 and "no such file" in done.output
+
+
+@pytest.mark.parametrize(("way", "commands"), [("alone", 4), ("pairs", 6), ("halving", 3)])
+def test_sweeps_are_printed_and_nothing_runs(way: str, commands: int, slurm: StandIn) -> None:
+    for node in ("n1", "n2", "n3", "n4"):
+        slurm.on(node, f"touch {slurm.folder}/started")
+    done = doctor(slurm, "--all-idle", "--sweep", way)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("srun ")]
+    assert len(lines) == commands and "run these yourself" in done.stdout
+    assert done.exit_code == 0 and not (slurm.folder / "started").exists()
+
+
+def test_a_sweep_of_no_nodes_is_usage(slurm: StandIn) -> None:
+    assert doctor(slurm, "--sweep", "pairs").exit_code == 2
