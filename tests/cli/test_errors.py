@@ -290,6 +290,7 @@ def test_what_is_not_yours_is_status_3(closed_site: Path) -> None:
         (["report", "42"], "job 42 is not yours: its report is for its owner and the admins; ask one of them"),
         (["prompt", "42"], "job 42 is not yours: its report is for its owner and the admins; ask one of them"),
         (["repro", "42"], "job 42 is not yours: its report is for its owner and the admins; ask one of them"),
+        (["bundle", "42"], "job 42 is not yours: its report is for its owner and the admins; ask one of them"),
         (["jobs"], "the store is for admins (root, the daemon's user); `nccl-slurm report JOBID` shows"),
         (["nodes"], "the store is for admins"),
         (["status"], "the store is for admins"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -205,3 +206,8 @@ def test_each_question_has_an_answer_and_a_place_to_look() -> None:
     assert {question.id for question in questions()} == set(_LINES)
     assert all(question.ask and question.look for question in questions())
     assert all(row["source"] for row in _table()["ask"])
+
+
+def test_each_row_is_in_the_document() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "bundle.md").read_text("utf-8")
+    assert all(f"| `{row['id']}` |" in text for row in _table()["escalation"])

@@ -60,3 +60,12 @@ def test_resources_are_as_narrow_as_the_service_allows() -> None:
     for statement in statements():
         wide = statement["Resource"] == "*"
         assert wide == all(action.startswith("ec2:") for action in statement["Action"])
+
+
+def test_the_document_has_each_check_permission_and_row_of_eks() -> None:
+    from nccl_slurm.doctor.aws.rows import load
+
+    text = (ROOT / "docs" / "aws.md").read_text("utf-8")
+    assert all(f"| `{check.id}` |" in text for check in checks())
+    assert all(f"`{action}`" in text for action in allowed() | FREE)
+    assert all(what in text for what in (*load().covered, *load().uncovered))
