@@ -70,7 +70,9 @@ def problems() -> list[str]:
         *_of_rows(rows, known, of_check),
         *(f"{check}: no test is named for it" for check in sorted(known - set(of_check))),
         *(f"{check}: is no check" for check in sorted(set(of_check) - known)),
-        *_of_tests({test for row in rows for test in row.tests} | {one for tests in of_check.values() for one in tests}),
+        *_of_tests(
+            {test for row in rows for test in row.tests} | {one for tests in of_check.values() for one in tests}
+        ),
         *(f"{row.id}: stands twice" for place, row in enumerate(rows) if row.id in {one.id for one in rows[:place]}),
         *_holes(rows),
     ]
@@ -140,7 +142,9 @@ def _beyond(rows: Sequence[Row], of_check: Mapping[str, Sequence[str]]) -> str:
     named = {check for row in rows for check in row.checks}
     lines = ["## Beyond", "", "Checks that none of these rows asks for.", "", "| check | test |", "|---|---|"]
     more = sorted(set(of_check) - named)
-    return "\n".join([*lines, *(f"| `{check}` | `{of_check[check][0].removeprefix('tests/')}` |" for check in more), ""])
+    return "\n".join(
+        [*lines, *(f"| `{check}` | `{of_check[check][0].removeprefix('tests/')}` |" for check in more), ""]
+    )
 
 
 def main(arguments: Sequence[str]) -> int:

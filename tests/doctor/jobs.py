@@ -10,6 +10,7 @@ from nccl_slurm.doctor.check import Check, Finding, judged
 from nccl_slurm.doctor.observation import Fleet, JobObserved, Observation
 from nccl_slurm.parse.folder import read_sources, walk
 from nccl_slurm.parse.patterns import load_rows
+from nccl_slurm.scheduler.client import LiveJob
 
 LIMITS = """\
 Limit                     Soft Limit           Hard Limit           Units
@@ -58,11 +59,14 @@ def job(
     silent: Mapping[str, str] | None = None,
     output: Path | None = None,
     more: int = 0,
+    uid: int = 0,
+    state: str | None = None,
 ) -> JobObserved:
     """``rows`` of a node as text: why they were not seen. ``adapters``: of every node, None: they were not seen."""
-    nodes = {name: Observation(name, _found(told, adapters, more)) for name, told in rows.items()}
+    nodes = {name: Observation(name, _found(told, adapters, more), uid=uid) for name, told in rows.items()}
     parsed = None if output is None else read_sources(walk(str(output))[0], _ROWS)
-    return JobObserved("42", 42, Fleet(nodes, silent or {}), output=parsed)
+    live = None if state is None else LiveJob(42, "42", "train", state)
+    return JobObserved("42", 42, Fleet(nodes, silent or {}), live, output=parsed)
 
 
 def _found(rows: Rows | str, adapters: Mapping[str, str] | None, more: int) -> dict[str, Any]:

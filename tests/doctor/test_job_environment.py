@@ -129,6 +129,14 @@ def test_a_value_of_each_rank_is_by_design() -> None:
     assert words(said(CHECK, job(told))) == ["PASS"]
 
 
+def test_a_value_of_each_node_is_by_design() -> None:
+    told = even(6, 3)
+    for node, rows in told.items():
+        for row in rows:
+            row["environment"]["NCCL_TOPO_FILE"] = f"/topo/rack-{ord(node[-1])}"
+    assert words(said(CHECK, job(told))) == ["PASS"]
+
+
 def test_a_nodes_own_name_in_a_value_is_no_difference() -> None:
     told = even()
     for node, rows in told.items():
@@ -146,6 +154,17 @@ def test_secrets_in_values_are_hidden() -> None:
 def test_nobody_seen_is_unknown() -> None:
     assert words(said(CHECK, job({"n1": [], "n2": []}))) == ["UNKNOWN"]
     assert words(said(CHECK, job({"n1": "permission denied"}))) == ["UNKNOWN"]
+
+
+def test_a_node_without_a_rank_is_named_where_ranks_are_missing() -> None:
+    told = {"n1": [rank(number, 6, local=2) for number in range(2)], "n2": [rank(number, 6) for number in (2, 3)]}
+    (found,) = said(CHECK, job({**told, "n3": []}, uid=0))
+    assert (found.status, found.nodes) == ("FAIL", ["n3"]) and "ranks 4-5" in found.text
+
+
+def test_a_node_on_which_none_is_wanted_is_no_finding() -> None:
+    assert words(said(CHECK, job({**even(), "head": []}, uid=0))) == ["PASS"]
+    assert words(said(CHECK, job({**even(), "head": []}, uid=1000))) == ["UNKNOWN", "PASS"]
 
 
 def test_a_node_whose_ranks_are_not_ours_is_told() -> None:

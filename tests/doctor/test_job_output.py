@@ -60,6 +60,13 @@ def test_a_failure_is_told_with_its_line(tmp_path: Path) -> None:
     assert found.proofs[0].source.endswith("slurm-42.out:3") and "CUDA out of memory" in found.proofs[0].line
 
 
+def test_in_a_job_that_runs_it_is_a_warning(tmp_path: Path) -> None:
+    """It may have been caught."""
+    (found,) = said(OUTPUT, job(even(), output=written(tmp_path, f"{CALM}{OOM}\n"), state="RUNNING"))
+    assert (found.status, found.priority, found.nodes) == ("WARN", "P1", [])
+    assert "CUDA out of memory" in found.proofs[0].line
+
+
 def test_who_waited_is_not_accused(tmp_path: Path) -> None:
     text = "".join(MISSED.format(rank=rank) + "\n" for rank in (0, 1, 3))
     (found,) = of_output(tmp_path, text)

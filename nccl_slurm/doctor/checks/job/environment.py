@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nccl_slurm.doctor.check import Finding, Priority, Proof
 from nccl_slurm.doctor.checks.job.asked import SHOWN, JobCheck, proof
-from nccl_slurm.doctor.checks.job.ranks import Ranks, Seen, ranks, unseen, whose, whose_nodes
+from nccl_slurm.doctor.checks.job.ranks import Ranks, Seen, number, ranks, unseen, whose, whose_nodes
 from nccl_slurm.doctor.observation import JobObserved
-from nccl_slurm.hosts import fold_numbers
+from nccl_slurm.hosts import fold, fold_numbers
 from nccl_slurm.info.setting import OF_ONE_PROCESS
 from nccl_slurm.info.split import split
 from nccl_slurm.parse.redact import redacted
@@ -119,25 +119,27 @@ def _absent(found: Ranks) -> Iterator[Finding]:
             ID,
             "FAIL",
             f"no process of rank{'s' if len(gone) > 1 else ''} {fold_numbers(gone)} on any node of the job, while the "
-            f"other {len(members)} of {size} are there{_short_of_ranks(members)}",
+            f"other {len(members)} of {size} are there{_where(found, members)}",
             "P0",
-            nodes=_nodes_short_of_ranks(members),
+            nodes=_short_of_ranks(found, members),
             proofs=[_line(members[0], "WORLD_SIZE")],
             values={"name": "RANK"},
         )
 
 
-def _short_of_ranks(members: Sequence[Seen]) -> str:
-    nodes = _nodes_short_of_ranks(members)
-    return f"; {', '.join(nodes[:4])} has fewer than its LOCAL_WORLD_SIZE" if len(nodes) == 1 else ""
+def _where(found: Ranks, members: Sequence[Seen]) -> str:
+    short = _short_of_ranks(found, members)
+    return f"; {fold(short)} has fewer than its LOCAL_WORLD_SIZE" if len(short) == 1 else ""
 
 
-def _nodes_short_of_ranks(members: Sequence[Seen]) -> list[str]:
+def _short_of_ranks(found: Ranks, members: Sequence[Seen]) -> list[str]:
+    """Nodes with fewer ranks than each of them is to have. A node without any tells no LOCAL_WORLD_SIZE."""
     counts: dict[str, int] = {}
     for one in members:
         counts[one.node] = counts.get(one.node, 0) + 1
-    wanted = {one.node: one.environment.get("LOCAL_WORLD_SIZE", "") for one in members}
-    return sorted(node for node, size in wanted.items() if size.isdecimal() and counts[node] < int(size[:8]))
+    wanted = {one.node: number(one.environment.get("LOCAL_WORLD_SIZE")) for one in members}
+    few = [node for node, size in wanted.items() if size is not None and counts[node] < size]
+    return sorted(few or found.idle)
 
 
 def _differences(found: Ranks) -> Iterator[Finding]:
@@ -153,8 +155,9 @@ def _is_compared(name: str) -> bool:
 def _difference(name: str, seen: Sequence[Seen]) -> Iterator[Finding]:
     by_place = dict(enumerate(seen))
     one = split((place, _own_words_out(process, name)) for place, process in by_place.items())
-    if one is None or len(one.values) == len(seen) > 2:
-        return  # another one on each rank is so by design
+    nodes = len({process.node for process in seen})
+    if one is None or (len(one.values) > 2 and len(one.values) in (len(seen), nodes)):
+        return  # another one on each rank or node is so by design
     usual = next(iter(one.values))
     groups = {value: [by_place[int(place)] for place in places] for value, places in one.values.items()}
     odd = [by_place[int(place)] for place in one.odd]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from nccl_slurm.attribute import live
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.doctor.check import Finding, NotObserved
 from nccl_slurm.doctor.checks.job.asked import SHOWN, JobCheck, lines_of
@@ -17,6 +18,7 @@ ID = "job.output"
 #: Classes in which nothing has gone wrong.
 _FINE = frozenset({"benign", "benign-teardown"})
 _ENDED_BY_OTHERS = frozenset({"preempt-cancel"})
+_RUNNING = ("RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
 
 
 def judge(observed: JobObserved) -> Iterator[Finding]:
@@ -35,10 +37,19 @@ def _found(observed: JobObserved, parsed: Parsed) -> Finding:
     if not telling:
         size = f"{parsed.bytes_read / (1 << 20):.1f} MiB"
         return Finding(ID, "PASS", f"{size} of output hold no line of a failure that is known")
-    verdict = attribute(Evidence(facts=facts, ranks=parsed.ranks, gaps=parsed.gaps, world_size=parsed.world_size))
+    verdict = _verdict(observed, Evidence(None, (), facts, parsed.ranks, parsed.gaps, parsed.world_size))
     if verdict.failure_class in _FINE:
         return Finding(ID, "PASS", verdict.summary, proofs=lines_of(telling[:1]))
     return _told(observed, verdict, facts, telling)
+
+
+def _verdict(observed: JobObserved, evidence: Evidence) -> Verdict:
+    """In a job that runs an exception may have been caught, so what a rank printed proves nothing."""
+    return live.judge(evidence, live.Quiet())[1] if _runs(observed) else attribute(evidence)
+
+
+def _runs(observed: JobObserved) -> bool:
+    return observed.live is not None and observed.live.state in _RUNNING
 
 
 def _told(observed: JobObserved, verdict: Verdict, facts: Sequence[Fact], telling: Sequence[Fact]) -> Finding:
@@ -48,12 +59,12 @@ def _told(observed: JobObserved, verdict: Verdict, facts: Sequence[Fact], tellin
         [fact for fact in facts if fact.id in cited] or [fact for fact in telling if fact.role == "cause"] or telling
     )
     hosts = sorted({one.host for one in verdict.culprits if one.host and HOST.match(one.host)})
-    of_others = verdict.failure_class in _ENDED_BY_OTHERS
+    runs, of_others = _runs(observed), verdict.failure_class in _ENDED_BY_OTHERS
     return Finding(
         ID,
-        "FAIL" if known and not of_others else "WARN",
+        "FAIL" if known and not of_others and not runs else "WARN",
         f"{verdict.failure_class} ({verdict.confidence}): {verdict.summary}" if known else _unexplained(telling),
-        "P2" if of_others else "P0" if known else "P1",
+        "P2" if of_others else "P0" if known and not runs else "P1",
         nodes=[host for host in hosts if host in observed.fleet.nodes or host in observed.fleet.silent],
         since=min((fact.time for fact in first if fact.time is not None), default=None),
         proofs=lines_of(first[:SHOWN]),

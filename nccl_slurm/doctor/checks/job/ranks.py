@@ -13,7 +13,7 @@ from nccl_slurm.doctor.read.procfs import Limit, limits
 from nccl_slurm.hosts import fold, fold_numbers
 from nccl_slurm.parse.prefix import MAX_RANK
 
-__all__ = ["Ranks", "Seen", "ranks", "unseen", "whose", "whose_nodes"]
+__all__ = ["Ranks", "Seen", "number", "ranks", "unseen", "whose", "whose_nodes"]
 
 #: Launchers' words for the global rank, the surest first. PMI's are last: an interactive shell's step may have them.
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMIX_RANK", "PMI_RANK")
@@ -44,11 +44,13 @@ class Seen:
 
 @dataclass(frozen=True)
 class Ranks:
-    """``unseen``: node → why none of its ranks could be read. ``more``: some were left out on a node."""
+    """``unseen``: node → why none of its ranks could be read. ``idle``: nodes that certainly have none. ``more``: some
+    were left out on a node."""
 
     seen: Sequence[Seen]
     unseen: Mapping[str, str]
     more: bool = False
+    idle: Sequence[str] = ()
 
     @property
     def whole(self) -> bool:
@@ -65,7 +67,7 @@ def ranks(observed: JobObserved) -> Ranks:
     observed.ranks()
     seen: list[Seen] = []
     unseen = dict(observed.fleet.silent)
-    more = False
+    more, idle = False, []
     for name, node in sorted(observed.fleet.nodes.items()):
         try:
             told = _told(node)
@@ -73,13 +75,15 @@ def ranks(observed: JobObserved) -> Ranks:
             unseen[name] = str(error)
             continue
         own = _of_node(name, told["ranks"])
-        if not own:
+        if not own and _sees_all(node):
+            idle.append(name)
+        elif not own:
             unseen[name] = "no rank of the job is there, or none that this user may read"
         more = more or bool(told.get("more")) or bool(told.get("unreadable"))
         seen += own
     if not seen:
         raise NotObserved("no rank of the job was seen on its nodes (ended, or not yours)")
-    return Ranks(seen, unseen, more)
+    return Ranks(seen, unseen, more, idle)
 
 
 def unseen(check: str, found: Ranks) -> Iterable[Finding]:
@@ -113,6 +117,11 @@ def number(text: str | None) -> int | None:
 
 def _nodes_of(processes: Iterable[Seen]) -> str:
     return fold(one.node for one in processes if one.rank is not None)
+
+
+def _sees_all(node: Observation) -> bool:
+    """Root, or a step of the job by its owner: /proc may hide the processes of others altogether (proc(5), hidepid)."""
+    return node.uid == 0 or node.way == "job-step"
 
 
 def _told(node: Observation) -> Mapping[str, Any]:
