@@ -1,7 +1,7 @@
 """Makes docs/guide/coverage.md: what others check and where they are blind → our check → its test.
 
-``python -m tests.doctor.coverage`` writes it; with ``--check`` it only says whether it is as it should be. Fails where a
-row has neither a check of ours nor a reason, where a check or a named test is not there, or where a check has no test.
+``python -m tests.doctor.coverage`` writes it; with ``--check`` it only says whether it is as it should be. It fails where
+a row has neither a check of ours nor a reason, where a check or a named test is not there, or a check has no test.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _SHOWN = 4
 _HEAD = """\
 # Coverage
 
-Made by `python -m tests.doctor.coverage` of `tests/doctor/coverage.toml`, and compared by the tests: a row without an answer,
-a check without a test, or a test that is not there fails.
+Made by `python -m tests.doctor.coverage` of `tests/doctor/coverage.toml`, and compared by the tests: a row without an
+answer, a check without a test, or a test that is not there fails.
 
-Rows are what AWS's public HyperPod troubleshooting skills check on a cluster (awslabs/agent-plugins, sagemaker-ai, read at
-commit ef84ee3c), and 53 weaknesses that were found in them. What is Kubernetes' alone is said to be not covered.
+Rows are what AWS's public HyperPod troubleshooting skills check on a cluster (awslabs/agent-plugins, sagemaker-ai, read
+at commit ef84ee3c), and 53 weaknesses that were found in them. What is Kubernetes' alone is said to be not covered.
 """
 
 
