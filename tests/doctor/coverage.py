@@ -1,7 +1,7 @@
 """Makes docs/guide/coverage.md: what others check and where they are blind → our check → its test.
 
-``python -m tests.doctor.coverage`` writes it; with ``--check`` it only says whether it is as it should be. It fails where
-a row has neither a check of ours nor a reason, where a check or a named test is not there, or a check has no test.
+``python -m tests.doctor.coverage`` writes it; with ``--check`` it only says whether it is as it should be. It fails
+where a row has neither a check of ours nor a reason, where a check or a named test is not there, or a check has no test.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ Made by `python -m tests.doctor.coverage` of `tests/doctor/coverage.toml`, and c
 answer, a check without a test, or a test that is not there fails.
 
 Rows are what AWS's public HyperPod troubleshooting skills check on a cluster (awslabs/agent-plugins, sagemaker-ai, read
-at commit ef84ee3c), and 53 weaknesses that were found in them. What is Kubernetes' alone is said to be not covered.
+at commit ef84ee3c), 53 weaknesses that were found in them, and what they disagree in. What is
+Kubernetes' alone is said to be not covered.
 """
 
 
@@ -105,9 +106,10 @@ def _tests_in(file: str) -> frozenset[str]:
 
 
 def _holes(rows: Sequence[Row]) -> Iterator[str]:
-    """Numbered rows are all there: 34 looks at a node, 53 weaknesses."""
+    """Numbered rows are all there: 34 looks at a node, 53 weaknesses, 14 contradictions."""
     ids = {row.id for row in rows}
-    wanted = [f"8.{number}" for number in range(1, 35)] + [f"W{number}" for number in range(1, 54)]
+    series = (("8.", 34), ("W", 53), ("C", 14))
+    wanted = [f"{word}{number}" for word, last in series for number in range(1, last + 1)]
     yield from (f"{name}: the row is missing" for name in wanted if name not in ids)
 
 
