@@ -1,7 +1,8 @@
 """Makes docs/guide/coverage.md: what others check and where they are blind → our check → its test.
 
 ``python -m tests.doctor.coverage`` writes it; with ``--check`` it only says whether it is as it should be. It fails
-where a row has neither a check of ours nor a reason, where a check or a named test is not there, or a check has no test.
+where a row has neither a check of ours nor a reason, where a check or a test that is named is not there, and where a
+check has no test.
 """
 
 from __future__ import annotations
