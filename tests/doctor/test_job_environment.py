@@ -39,7 +39,7 @@ def test_a_rank_that_meets_elsewhere_fails(name: str, value: str) -> None:
     assert words(found) == ["FAIL P0"]
     assert name in found[0].text and value in found[0].text and "rank 3 (n2)" in found[0].text
     assert found[0].nodes == ["n2"]
-    assert found[0].values == {"job": "42", "name": name}
+    assert found[0].values == {"job": "42", "name": name, "host": "n2", "pid": "1003"}
     assert found[0].proofs[0].source == "n2: /proc/1003/environ"
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from nccl_slurm.doctor.check import Area, Finding, Proof
+from nccl_slurm.doctor.check import Area, Finding, NotObserved, Proof
 from nccl_slurm.doctor.observation import JobObserved
 from nccl_slurm.model import Fact
 
@@ -26,8 +26,12 @@ class JobCheck:
     explains: Sequence[str] = ()
     area: Area = "job"
 
-    def judge(self, observed: JobObserved) -> Iterable[Finding]:
-        return (replace(one, values={"job": observed.id, **one.values}) for one in self.ask(observed))
+    def judge(self, observed: JobObserved) -> Iterator[Finding]:
+        try:
+            for one in self.ask(observed):
+                yield replace(one, values={"job": observed.id, **one.values})
+        except NotObserved as error:
+            yield Finding(self.id, "UNKNOWN", str(error), values={"job": observed.id})
 
 
 def proof(node: str, pid: int, file: str, line: str) -> Proof:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nccl_slurm.doctor.check import Finding, Priority, Proof
 from nccl_slurm.doctor.checks.job.asked import SHOWN, JobCheck, proof
-from nccl_slurm.doctor.checks.job.ranks import Ranks, Seen, number, ranks, unseen, whose, whose_nodes
+from nccl_slurm.doctor.checks.job.ranks import Ranks, Seen, about, number, ranks, unseen, whose, whose_nodes
 from nccl_slurm.doctor.observation import JobObserved
 from nccl_slurm.hosts import fold, fold_numbers
 from nccl_slurm.info.setting import OF_ONE_PROCESS
@@ -79,7 +79,7 @@ def _meetings(found: Ranks) -> Iterator[Finding]:
             "P0",
             nodes=whose_nodes(processes),
             proofs=[_line(one, name) for one in (*processes[: SHOWN - 1], groups[usual][0])],
-            values={"name": name},
+            values=about(name, processes[0]),
         )
 
 
@@ -103,7 +103,7 @@ def _doubles(found: Ranks) -> Iterator[Finding]:
                 "P0",
                 nodes=whose_nodes(processes),
                 proofs=[_line(one, "RANK") for one in processes[:SHOWN]],
-                values={"name": "RANK"},
+                values=about("RANK", processes[0]),
             )
 
 
@@ -123,7 +123,7 @@ def _absent(found: Ranks) -> Iterator[Finding]:
             "P0",
             nodes=_short_of_ranks(found, members),
             proofs=[_line(members[0], "WORLD_SIZE")],
-            values={"name": "RANK"},
+            values=about("WORLD_SIZE", members[0]),
         )
 
 
@@ -170,7 +170,7 @@ def _difference(name: str, seen: Sequence[Seen]) -> Iterator[Finding]:
         _priority(name),
         nodes=whose_nodes(odd),
         proofs=[_line(process, name) for process in _some(groups)],
-        values={"name": name},
+        values=about(name, (odd or seen)[0]),
     )
 
 

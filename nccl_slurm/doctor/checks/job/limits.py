@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nccl_slurm.doctor.check import Finding, Priority, Status
 from nccl_slurm.doctor.checks.job.asked import SHOWN, JobCheck, proof
 from nccl_slurm.doctor.checks.job.fabric import SOURCES, rdma_nodes
-from nccl_slurm.doctor.checks.job.ranks import Ranks, Seen, ranks, unseen, whose, whose_nodes
+from nccl_slurm.doctor.checks.job.ranks import Ranks, Seen, about, ranks, unseen, whose, whose_nodes
 from nccl_slurm.doctor.observation import JobObserved
 from nccl_slurm.doctor.read.procfs import UNLIMITED
 from nccl_slurm.doctor.table import table
@@ -102,7 +102,7 @@ def _finding(status: Status, priority: Priority, name: str, text: str, low: Sequ
         priority,
         nodes=whose_nodes(processes),
         proofs=lines,
-        values={"name": name},
+        values=about(name, processes[0]),
     )
 
 
@@ -123,7 +123,7 @@ def _differences(read: Sequence[Seen]) -> Iterator[Finding]:
             "P1",
             nodes=whose_nodes(odd),
             proofs=[proof(ones[0].node, ones[0].pid, "limits", _line(ones[0], name)) for _, ones in groups[:SHOWN]],
-            values={"name": name},
+            values=about(name, (odd or read)[0]),
         )
 
 

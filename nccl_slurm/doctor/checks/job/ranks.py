@@ -13,7 +13,7 @@ from nccl_slurm.doctor.read.procfs import Limit, limits
 from nccl_slurm.hosts import fold, fold_numbers
 from nccl_slurm.parse.prefix import MAX_RANK
 
-__all__ = ["Ranks", "Seen", "number", "ranks", "unseen", "whose", "whose_nodes"]
+__all__ = ["Ranks", "Seen", "about", "number", "ranks", "unseen", "whose", "whose_nodes"]
 
 #: Launchers' words for the global rank, the surest first. PMI's are last: an interactive shell's step may have them.
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMIX_RANK", "PMI_RANK")
@@ -108,6 +108,11 @@ def whose(processes: Iterable[Seen]) -> str:
 
 def whose_nodes(processes: Iterable[Seen]) -> list[str]:
     return sorted({one.node for one in processes})
+
+
+def about(name: str, one: Seen) -> dict[str, str]:
+    """Values for commands that look at the same process. ``host``: where it is."""
+    return {"name": name, "host": one.node, "pid": str(one.pid)}
 
 
 def number(text: str | None) -> int | None:

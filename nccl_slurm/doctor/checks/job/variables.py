@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from nccl_slurm.doctor.check import Finding, Priority, Status
 from nccl_slurm.doctor.checks.job.asked import SHOWN, JobCheck, proof
 from nccl_slurm.doctor.checks.job.fabric import SOURCES, rdma_nodes
-from nccl_slurm.doctor.checks.job.ranks import Seen, ranks, unseen, whose, whose_nodes
+from nccl_slurm.doctor.checks.job.ranks import Seen, about, ranks, unseen, whose, whose_nodes
 from nccl_slurm.doctor.observation import JobObserved
 from nccl_slurm.doctor.variables import Conflict, Value, conflicts, names, near, unread, values
 from nccl_slurm.parse.redact import redacted
@@ -120,7 +120,7 @@ def _finding(check: str, status: Status, priority: Priority, text: str, name: st
         priority,
         nodes=whose_nodes(has),
         proofs=lines,
-        values={"name": name},
+        values=about(name, has[0]),
     )
 
 
