@@ -9,7 +9,7 @@ readonly VENV=.venv
 readonly STAMP=$VENV/.nccl-slurm-stamp
 readonly TORCH=torch==2.13.0
 readonly TORCH_SKIPPED=$VENV/.nccl-slurm-torch-skipped
-readonly NODE_CODE=(nccl_slurm/capture nccl_slurm/parse nccl_slurm/install nccl_slurm/model.py nccl_slurm/errors.py nccl_slurm/clock.py)
+readonly NODE_CODE=(nccl_slurm/capture nccl_slurm/parse nccl_slurm/install nccl_slurm/model.py nccl_slurm/errors.py nccl_slurm/clock.py nccl_slurm/doctor/gather.py nccl_slurm/doctor/sources.py)
 # What tests/cluster/harness.py starts.
 readonly PROGRAMS=(munged mariadbd mariadb-install-db mariadb-admin slurmdbd slurmctld slurmd srun)
 # Tested beside the machine's own release, by the tests that follow a job from its start to its comment.

@@ -48,7 +48,7 @@ def commands(group: click.Command = cli, name: str = "") -> Iterator[tuple[str, 
 
 
 def options(command: click.Command) -> set[str]:
-    own = (param for param in command.params if isinstance(param, click.Option))
+    own = (param for param in command.params if isinstance(param, click.Option) and not param.hidden)
     return {spelling for option in own for spelling in option.opts} | {"--help", "-h"}
 
 

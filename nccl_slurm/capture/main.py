@@ -1,7 +1,7 @@
 """Entry of the node side, run as a script by the hooks' wrapper: ``python3 -I -S .../capture/main.py VERB``.
 
 Verbs: ``before RUN``, ``finish RUN``, ``boot``, ``sweep``, ``work`` (all runs in the queue: the wrapper's),
-``serve [list [JOBID] | get NAME [OFFSET SHA256] | snapshot]`` (see `serve`), and
+``serve [list [JOBID] | get NAME [OFFSET SHA256] | snapshot | doctor [JOBID]]`` (see `serve`), and
 ``read-user --uid UID --gid GID [--user NAME] [--host HOST] [--only-files] PATH...``, which prints one JSON object a
 line: one, and one more after each PATH that is empty, for the paths behind it. ``live --job ID [--node NAME] [--ras
 HOST:PORT --ras-on NODE] [--uid UID --gid GID --user NAME] [PATH...]`` prints what a running job's ranks left until now.

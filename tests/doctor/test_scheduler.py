@@ -340,7 +340,7 @@ def test_own_daemon(told: Mapping[str, Any], expected: tuple[str, str | None]) -
 
 
 def test_no_daemon_of_ours_where_no_hook_is() -> None:
-    observed = seen(**{"own-daemon": NotObserved("no store on this host")})
+    observed = seen(change=None, **{"own-daemon": NotObserved("no store on this host")})
     assert words(found("own-daemon", observed)) == {("NOT-APPLICABLE", None)}
 
 
