@@ -111,7 +111,29 @@ def test_firmware_is_compared_with_like_machines_alone(tmp_path: Path) -> None:
     big, small = fleet(tmp_path / "a", KEYS, "p5", 2), fleet(tmp_path / "b", KEYS, "infiniband", 2)
     mixed = Fleet({**big.nodes, **{f"m{name}": seen for name, seen in small.nodes.items()}})
     told = {text.partition(":")[0] for _, _, _, text in wrong(judged(versions.CHECKS[0], mixed))}
-    assert told == {"machine type"}
+    assert told == set()
+
+
+def test_one_job_on_two_kinds_of_machines(tmp_path: Path) -> None:
+    def rank(machine: Machine) -> None:
+        machine.rank(0, "/usr/lib/libnccl.so.2.21.5")
+
+    one = fleet(tmp_path / "a", KEYS, "p5", 3, {f"n{number}": rank for number in (1, 2, 3)})
+    other = fleet(tmp_path / "b", KEYS, "p4d", 1, {"n1": rank})
+    mixed = Fleet({**one.nodes, "m1": replace(other.nodes["n1"], node="m1")})
+    ((status, priority, nodes, text),) = wrong(judged(versions.CHECKS[0], mixed))
+    assert (status, priority, nodes) == ("WARN", "P1", ("m1",)) and text.startswith("machine type")
+
+
+def test_two_jobs_may_have_two_versions(tmp_path: Path) -> None:
+    odd: dict[str, Change] = {
+        "n1": lambda m: m.rank(0, "/usr/lib/libnccl.so.2.21.5"),
+        "n2": lambda m: m.rank(0, "/usr/lib/libnccl.so.2.18.3"),
+    }
+    seen = fleet(tmp_path, KEYS, count=2, odd=odd)
+    for row in seen.nodes["n2"].found["ranks"]["value"]["ranks"]:
+        row["job"] = "4712"
+    assert wrong(judged(versions.CHECKS[0], seen)) == []
 
 
 # bandwidth
@@ -231,7 +253,7 @@ WORK = {"throttle": (), "clock": "1980 MHz"}
 
 
 def at_work(**changes: object) -> Change:
-    return lambda m: m.every_gpu(**{**WORK, **changes})
+    return lambda m: m.rank(0, "/usr/lib/libnccl.so.2").every_gpu(**{**WORK, **changes})
 
 
 @pytest.mark.parametrize(
@@ -254,11 +276,14 @@ def test_stragglers(change: Change, words: str | None, tmp_path: Path) -> None:
         assert nodes == ("n3",) and words in text
 
 
-def test_an_idle_cluster_has_no_stragglers(tmp_path: Path) -> None:
-    found = judged(stragglers.CHECKS[0], fleet(tmp_path, stragglers.CHECKS[0].sources))
+def test_a_job_that_does_nothing_has_no_stragglers(tmp_path: Path) -> None:
+    odd = {f"n{number}": at_work(throttle=("gpu_idle",)) for number in (1, 2, 3, 4)}
+    found = judged(stragglers.CHECKS[0], fleet(tmp_path, stragglers.CHECKS[0].sources, odd=odd))
     assert [one.text for one in found] == ["GPUs of all nodes are idle"]
 
 
-def test_two_nodes_are_too_few(tmp_path: Path) -> None:
-    found = judged(stragglers.CHECKS[0], fleet(tmp_path, stragglers.CHECKS[0].sources, count=2))
-    assert found[0].status == "NOT-APPLICABLE"
+@pytest.mark.parametrize("busy", [0, 2])
+def test_nodes_of_no_job_or_too_few_are_not_compared(busy: int, tmp_path: Path) -> None:
+    odd = {f"n{number}": at_work() for number in range(1, busy + 1)}
+    found = judged(stragglers.CHECKS[0], fleet(tmp_path, stragglers.CHECKS[0].sources, odd=odd))
+    assert [one.status for one in found] == ["NOT-APPLICABLE"]

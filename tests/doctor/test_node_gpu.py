@@ -56,6 +56,8 @@ def process(pid: int, comm: str, *, job: str = "", gpu: bool = True) -> Change:
         ("infiniband", not_answering, "FAIL P0", "7 of 8 GPUs (Gres=gpu:h100:8(S:0-1)) answer"),
         ("infiniband", lambda m: m.slurm.update(Gres="gpu:h100:4"), "WARN P2", "8 GPUs, and Slurm counts on 4"),
         ("infiniband", lambda m: m.slurm.update(Gres="gpu:4,gpu:a:4"), "PASS", "8 GPUs answer"),
+        ("infiniband", lambda m: m.slurm.update(Gres="gpu:1g.10gb:56"), "UNKNOWN", "8 GPUs answer; how many"),
+        ("p5", lambda m: m.slurm.update(Gres="gpu:a100_3g.20gb:16,gpu:h100:4"), "PASS", "8 GPUs answer"),
         ("infiniband", lambda m: m.slurm.update(Gres="(null)"), "UNKNOWN", "8 GPUs answer; how many"),
         ("plain", lambda m: None, "NOT-APPLICABLE", "no NVIDIA GPU"),
     ],
@@ -157,6 +159,10 @@ def test_clocks(throttle: tuple[str, ...], temperature: str, expected: str, old:
 def test_power_cap(power: str, expected: str, old: bool, tmp_path: Path) -> None:
     machine = of("p5").every_gpu(old=old).gpu(3, power=power)
     assert worst(findings(machine, "node.power-cap", tmp_path)) == expected
+
+
+def test_a_limit_of_all_gpus_is_somebodys_choice(tmp_path: Path) -> None:
+    assert worst(findings(of("p5").every_gpu(power="500.00 W"), "node.power-cap", tmp_path)) == "WARN P2"
 
 
 def test_limits_that_no_gpu_tells(tmp_path: Path) -> None:

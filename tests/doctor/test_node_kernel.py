@@ -111,3 +111,8 @@ def test_oom(line: str, expected: str, tmp_path: Path) -> None:
 )
 def test_kernel(line: str, expected: str, tmp_path: Path) -> None:
     assert worst(findings(of("plain").kernel(line), "node.kernel", tmp_path)) == expected
+
+
+def test_links_that_go_down_while_drivers_load(tmp_path: Path) -> None:
+    machine = of("plain").kernel("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN", at=BOOT + 40.0)
+    assert worst(findings(machine, "node.kernel", tmp_path)) == "PASS"

@@ -177,6 +177,8 @@ def test_limits(name: str, limits: dict[str, str], whose: str, expected: str, tm
     found = findings(machine, name, tmp_path, job="4711")
     if whose == "rank" and expected == "UNKNOWN":
         expected = "PASS"  # the other rank's can be read
+    if whose == "slurmd" and limits.get("stack") == "unlimited":
+        expected = "PASS"  # what ranks get may differ
     assert worst(found) == expected
 
 

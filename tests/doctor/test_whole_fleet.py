@@ -52,7 +52,8 @@ def look(slurm: StandIn, root: Path, changes: dict[str, Callable[[Machine], obje
     keys = {key for one in checks("node", "fleet") for key in one.sources}
     for name in ("n1", "n2", "n3", "n4"):
         machine = of("p5").process(77, "slurmd", limits="")
-        changes.get(name, lambda _: None)(machine)
+        if name in changes:
+            changes[name](machine)
         machine.write(root / name, keys)
     trees = ["--sysroot", f"{root}/%n/root", "--commands", f"{root}/%n/bin"]
     done = doctor(slurm, "--nodes", "n[1-4]", "--skip", SKIP, *trees, "--no-aws", *words, "--json")

@@ -23,13 +23,15 @@ _LEAST = 3
 
 @dataclass(frozen=True)
 class Pulse:
-    """``busy``: GPUs at work, of ``gpus``. ``clock``: MHz of the slowest of them. ``load``: runnable tasks a CPU."""
+    """``busy``: GPUs at work, of ``gpus``. ``clock``: MHz of the slowest of them. ``load``: runnable tasks a CPU.
+    ``job``: whose ranks are there; empty for nobody's."""
 
     gpus: int
     busy: int
     clock: int | None
     load: float | None
     kind: str
+    job: str
 
 
 def pulse(seen: Observation) -> Pulse:
@@ -39,7 +41,7 @@ def pulse(seen: Observation) -> Pulse:
     if not told:
         raise NotObserved("the driver does not tell whether GPUs are idle")
     busy = [gpu for gpu in told if "gpu_idle" not in (gpu.throttle or ())]
-    return Pulse(len(told), len(busy), _slowest(busy), _load(seen), told[0].name or "")
+    return Pulse(len(told), len(busy), _slowest(busy), _load(seen), told[0].name or "", machine.jobs(seen))
 
 
 def _slowest(busy: Sequence[Gpu]) -> int | None:
@@ -60,21 +62,27 @@ def _cpus(text: str) -> int:
 
 
 def _findings(fleet: Fleet) -> Iterator[Finding]:
+    """Only nodes that work on the same job are compared: another job does other things."""
     pulses: dict[str, Pulse] = {}
     for name, seen in fleet.nodes.items():
         try:
             pulses[name] = pulse(seen)
         except NotObserved:
             continue
-    if len(pulses) < _LEAST:
-        yield Finding(_ID, "NOT-APPLICABLE", f"fewer than {_LEAST} nodes whose GPUs can be read")
-        return
-    found = [*_idle(pulses), *_slow(pulses), *_crowded(pulses)]
-    yield from found
-    if not found:
-        at_work = sum(one.busy > 0 for one in pulses.values())
-        text = "no node's GPUs are slower or idler than those of most" if at_work else "GPUs of all nodes are idle"
-        yield Finding(_ID, "PASS", text, nodes=sorted(pulses))
+    groups = [
+        {name: one for name, one in pulses.items() if one.job == job}
+        for job in sorted({one.job for one in pulses.values() if one.job})
+    ]
+    groups = [group for group in groups if len(group) >= _LEAST]
+    if not groups:
+        yield Finding(_ID, "NOT-APPLICABLE", f"no job has ranks on {_LEAST} nodes whose GPUs can be read")
+    for group in groups:
+        found = [*_idle(group), *_slow(group), *_crowded(group)]
+        yield from found
+        if not found:
+            at_work = any(one.busy for one in group.values())
+            text = "no node's GPUs are slower or idler than those of most" if at_work else "GPUs of all nodes are idle"
+            yield Finding(_ID, "PASS", text, nodes=sorted(group))
 
 
 def _idle(pulses: Mapping[str, Pulse]) -> Iterator[Finding]:
@@ -124,7 +132,7 @@ class _Stragglers:
     id: str = _ID
     title: str = "No node lags behind the others"
     area: Area = "fleet"
-    sources: Sequence[str] = ("nvidia-smi", "load", "cpu")
+    sources: Sequence[str] = ("nvidia-smi", "load", "cpu", "ranks")
     explains: Sequence[str] = ("fleet.bandwidth",)
 
     def judge(self, observed: Fleet) -> Iterable[Finding]:

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from nccl_slurm.doctor.check import Area, Finding, NotObserved, Priority, Proof, Status
 from nccl_slurm.doctor.checks.node import machine
@@ -28,13 +29,13 @@ _SOURCES = (
 
 @dataclass(frozen=True)
 class Item:
-    """``read`` raises NotObserved or gives None where a node does not tell. ``by_type``: compare like machines only.
-    ``priority`` of a difference; ``fatal``: with it a job can't run."""
+    """``read`` raises NotObserved or gives None where a node does not tell. ``by``: compare only nodes with the same
+    machine type, or with ranks of the same job. ``priority`` of a difference; ``fatal``: with it a job can't run."""
 
     name: str
     priority: Priority
     read: Callable[[Observation], str | None]
-    by_type: bool = False
+    by: Literal["", "type", "job"] = ""
     fatal: bool = False
 
 
@@ -107,22 +108,22 @@ def _joined(values: Iterable[str | None]) -> str | None:
 
 
 ITEMS: Sequence[Item] = (
-    Item("NCCL of the ranks", "P0", _library("nccl"), fatal=True),
+    Item("NCCL of the ranks", "P0", _library("nccl"), by="job", fatal=True),
     Item("NVIDIA driver", "P1", _driver),
     Item("CUDA of the driver", "P2", _cuda),
-    Item("CUDA runtime of the ranks", "P1", _library("cudart")),
-    Item("NCCL's plugin of the ranks", "P1", _library("ofi-plugin")),
-    Item("libfabric of the ranks", "P1", _library("libfabric")),
+    Item("CUDA runtime of the ranks", "P1", _library("cudart"), by="job"),
+    Item("NCCL's plugin of the ranks", "P1", _library("ofi-plugin"), by="job"),
+    Item("libfabric of the ranks", "P1", _library("libfabric"), by="job"),
     Item("EFA installer", "P1", _installer),
     Item("EFA driver", "P1", lambda seen: seen.text("efa-module").strip() or None),
     Item("kernel", "P2", _kernel),
     Item("operating system", "P2", _os),
-    Item("GPU firmware (VBIOS)", "P2", _vbios, by_type=True),
-    Item("firmware of RDMA cards", "P2", _firmware, by_type=True),
-    Item("MTU", "P1", _mtu, by_type=True),
+    Item("GPU firmware (VBIOS)", "P2", _vbios, by="type"),
+    Item("firmware of RDMA cards", "P2", _firmware, by="type"),
+    Item("MTU", "P1", _mtu, by="type"),
     Item("slurmd", "P2", _slurmd),
     Item("container runtime (enroot)", "P2", lambda seen: seen.text("container").strip() or None),
-    Item("machine type", "P1", lambda seen: machine.dmi(seen).get("product_name")),
+    Item("machine type of one job's nodes", "P1", lambda seen: machine.dmi(seen).get("product_name"), by="job"),
 )
 
 
@@ -149,11 +150,14 @@ def _findings(fleet: Fleet) -> Iterator[Finding]:
     if len(fleet.nodes) < 2:
         yield Finding(_ID, "NOT-APPLICABLE", "one node has nothing to be compared with")
         return
-    types = told.get("machine type", {})
+    keys = {
+        "type": {node: machine.dmi(seen).get("product_name", "") for node, seen in fleet.nodes.items()},
+        "job": {node: machine.jobs(seen) for node, seen in fleet.nodes.items()},
+    }
     alike: list[str] = []
     for item in ITEMS:
         values = told.get(item.name, {})
-        found = [one for group in _groups(item, values, types) for one in _odd(item, group)]
+        found = [one for group in _groups(item, values, keys) for one in _odd(item, group)]
         yield from found
         if values and not found:
             alike.append(item.name)
@@ -163,10 +167,15 @@ def _findings(fleet: Fleet) -> Iterator[Finding]:
         yield Finding(_ID, "PASS", f"alike on all nodes that tell it: {', '.join(alike)}", nodes=sorted(fleet.nodes))
 
 
-def _groups(item: Item, values: Mapping[str, str], types: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    kinds = {types.get(node, "") if item.by_type else "" for node in values}
-    for kind in sorted(kinds):
-        yield {node: value for node, value in values.items() if not item.by_type or types.get(node, "") == kind}
+def _groups(item: Item, values: Mapping[str, str], keys: Mapping[str, Mapping[str, str]]) -> Iterator[dict[str, str]]:
+    """Of nodes without a rank nothing is compared that is a job's own matter."""
+    if not item.by:
+        yield dict(values)
+        return
+    key = keys[item.by]
+    for one in sorted({key[node] for node in values}):
+        if one or item.by == "type":
+            yield {node: value for node, value in values.items() if key[node] == one}
 
 
 def _odd(item: Item, values: Mapping[str, str]) -> Iterator[Finding]:

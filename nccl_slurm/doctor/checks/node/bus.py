@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from nccl_slurm.doctor.check import Finding, NotObserved, Proof
 from nccl_slurm.doctor.checks.node import machine
@@ -21,53 +22,79 @@ _DMABUF_KERNEL = (5, 12)
 
 
 def _links(look: Look) -> Iterator[Finding]:
-    """Width of GPUs and of RDMA cards. A link of fewer lanes is a bad contact or a dying board; a lower speed is how an
-    idle GPU saves power, so it counts on busy ones alone."""
+    """Width of GPUs and of RDMA cards. One link of fewer lanes than its peers' is a bad contact or a dying board; where
+    all are alike, the machine is built so. A lower speed is how an idle GPU saves power: busy ones count alone."""
     if machine.has_gpus(look.seen) is False and not look.seen.present("rdma-drivers"):
         yield look.not_applicable("no GPU and no RDMA card")
         return
-    wrong: list[Finding] = []
-    read = 0
-    try:
-        gpus = machine.gpus(look.seen)
-    except NotObserved:
-        gpus = ()
-    widest = max((gpu.width_max or 0 for gpu in gpus), default=0)
-    for gpu in gpus:
-        read += gpu.width is not None
-        wrong += _gpu_link(look, gpu, widest)
-    listed = {gpu.bus for gpu in gpus if gpu.width is not None}
-    for one in machine.functions(look.seen, "pci-links"):
-        mine = one.driver in _NETWORK or (one in pci.gpus([one]) and one.slot[:-2] not in listed)
-        read += mine and one.width is not None
-        wrong += _function_link(look, one) if mine else []
-    yield from wrong
-    if not read:
+    links = _all_links(look)
+    if not links:
         raise NotObserved("neither the driver nor the kernel tells the width of a link")
+    wrong = [finding for kind in sorted({one.kind for one in links}) for finding in _of_kind(look, kind, links)]
+    yield from wrong
     if not wrong:
         yield look.passed("all links have their full width")
 
 
-def _gpu_link(look: Look, gpu: Gpu, widest: int) -> Iterator[Finding]:
+@dataclass(frozen=True)
+class _Link:
+    """``slow``: words on a generation below what both ends can, under load."""
+
+    kind: str
+    label: str
+    slot: str
+    width: int
+    most: int
+    proof: Proof
+    slow: str = ""
+
+
+def _all_links(look: Look) -> list[_Link]:
+    """GPUs by nvidia-smi, else by the kernel; cards by the kernel."""
+    try:
+        links = [link for gpu in machine.gpus(look.seen) for link in _of_gpu(gpu)]
+    except NotObserved:
+        links = []
+    listed = {one.slot for one in links}
+    found = machine.functions(look.seen, "pci-links")
+    gpus = {one.slot for one in pci.gpus(found)}
+    for one in found:
+        if (one.driver in _NETWORK or one.slot in gpus) and one.slot[:-2] not in listed:
+            links += _of_function(one, "GPU" if one.slot in gpus else str(one.driver))
+    return links
+
+
+def _of_function(one: pci.Function, kind: str) -> Iterator[_Link]:
+    if one.width is None or one.width_max is None:
+        return
+    words = f"current_link_width {one.width}, max_link_width {one.width_max}"
+    proof = Proof(f"/sys/bus/pci/devices/{one.slot}", words)
+    yield _Link(kind, f"{kind} {one.slot}", one.slot, one.width, one.width_max, proof)
+
+
+def _of_gpu(gpu: Gpu) -> Iterator[_Link]:
+    if gpu.width is None or gpu.width_max is None:
+        return
     proof = machine.smi_proof(f"{gpu.bus} link_width {gpu.width}x of {gpu.width_max}x, gen {gpu.gen} of {gpu.gen_max}")
-    most = max(gpu.width_max or 0, widest)
     idle = gpu.throttle is None or "gpu_idle" in gpu.throttle
-    if gpu.width is not None and gpu.width < most:
-        yield look.fail(
-            "P1", f"{gpu.label}: PCIe link of {gpu.width} lanes, where {most} belong", proof, gpu=gpu.bus or ""
-        )
-    elif gpu.gen is not None and gpu.gen_max is not None and gpu.gen < gpu.gen_max and not idle:
-        yield look.warn(
-            "P1", f"{gpu.label}: PCIe generation {gpu.gen} of {gpu.gen_max} under load", proof, gpu=gpu.bus or ""
-        )
+    slow = not idle and gpu.gen is not None and gpu.gen_max is not None and gpu.gen < gpu.gen_max
+    words = f"PCIe generation {gpu.gen} of {gpu.gen_max} under load" if slow else ""
+    yield _Link("GPU", gpu.label, gpu.bus or "", gpu.width, gpu.width_max, proof, words)
 
 
-def _function_link(look: Look, one: pci.Function) -> list[Finding]:
-    if one.width is None or one.width_max is None or one.width >= one.width_max:
-        return []
-    proof = Proof(f"/sys/bus/pci/devices/{one.slot}", f"current_link_width {one.width}, max_link_width {one.width_max}")
-    text = f"{one.driver or 'GPU'} {one.slot}: PCIe link of {one.width} lanes, where {one.width_max} belong"
-    return [look.fail("P1", text, proof, device=one.slot)]
+def _of_kind(look: Look, kind: str, links: Sequence[_Link]) -> Iterator[Finding]:
+    mine = [one for one in links if one.kind == kind]
+    most, widest = max(one.most for one in mine), max(one.width for one in mine)
+    for one in mine:
+        if one.width < widest:
+            text = f"{one.label}: PCIe link of {one.width} lanes, where its peers have {widest}"
+            yield look.fail("P1", text, one.proof, gpu=one.slot, device=one.slot)
+        elif one.slow:
+            yield look.warn("P1", f"{one.label}: {one.slow}", one.proof, gpu=one.slot)
+    if widest < most:
+        proofs = [one.proof for one in mine]
+        text = f"PCIe links of {kind}s have {widest} of {most} lanes, all alike: the machine may be built so"
+        yield look.warn("P2", text, *proofs)
 
 
 def _acs(look: Look) -> Iterator[Finding]:

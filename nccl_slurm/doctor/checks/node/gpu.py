@@ -151,7 +151,10 @@ def _ecc_of(look: Look, gpu: Gpu) -> Iterator[Finding]:
     if gpu.sram_exceeded:
         proof = smi_proof(f"{gpu.bus} sram_threshold_exceeded: Yes")
         yield look.fail(
-            "P0", f"{gpu.label}: too many uncorrected errors in SRAM: the board is to be replaced", proof, values=values
+            "P0",
+            f"{gpu.label}: uncorrected errors in SRAM passed NVIDIA's threshold for a return (RMA)",
+            proof,
+            values=values,
         )
     if gpu.unrepairable:
         yield look.fail(
@@ -229,16 +232,21 @@ def _power(look: Look) -> Iterator[Finding]:
     told = [gpu for gpu in found if gpu.power_limit is not None and gpu.power_default]
     if not told:
         raise NotObserved("the driver tells no power limits")
-    for gpu in told:
-        if (gpu.power_limit or 0.0) < (gpu.power_default or 0.0) * table()["power-share"]:
-            proof = smi_proof(f"{gpu.bus} current_power_limit {gpu.power_limit} W, default {gpu.power_default} W")
-            text = f"{gpu.label}: power limit {gpu.power_limit:g} W, by default {gpu.power_default:g} W"
-            yield look.warn("P1", text, proof, gpu=gpu.bus or str(gpu.index), watts=f"{gpu.power_default:g}")
-    lowered = {gpu.power_limit for gpu in told}
-    if all((gpu.power_limit or 0.0) >= (gpu.power_default or 0.0) * table()["power-share"] for gpu in told):
-        yield look.passed(
-            f"power limits of {len(told)} GPUs are not lowered ({', '.join(f'{one:g}' for one in lowered if one)} W)"
-        )
+    low = [gpu for gpu in told if (gpu.power_limit or 0.0) < (gpu.power_default or 0.0) * table()["power-share"]]
+    alike = len(low) == len(told) > 1 and len({gpu.power_limit for gpu in low}) == 1
+    for gpu in [] if alike else low:
+        text = f"{gpu.label}: power limit {gpu.power_limit:g} W, by default {gpu.power_default:g} W"
+        yield look.warn("P1", text, _power_proof(gpu), gpu=gpu.bus or str(gpu.index), watts=f"{gpu.power_default:g}")
+    if alike:
+        text = f"power limits of all GPUs are lowered alike: {low[0].power_limit:g} of {low[0].power_default:g} W"
+        yield look.warn("P2", text, *map(_power_proof, low), watts=f"{low[0].power_default:g}")
+    if not low:
+        limits = ", ".join(sorted({f"{gpu.power_limit:g} W" for gpu in told}))
+        yield look.passed(f"power limits of {len(told)} GPUs are not lowered ({limits})")
+
+
+def _power_proof(gpu: Gpu) -> Proof:
+    return smi_proof(f"{gpu.bus} current_power_limit {gpu.power_limit} W, default {gpu.power_default} W")
 
 
 # processes

@@ -82,8 +82,8 @@ def _of_gpu(look: Look, what: str, priority: Priority, group: Sequence[Judgement
     since = min((one.fault.time for one in group if one.fault.time is not None), default=None)
     values = {"gpu": where[0], "xid": str(first.fault.code or ""), "action": first.action}
     if priority == "P0":
-        return look.fail(priority, f"{what}: the table asks for {first.action}", *proofs, since=since, values=values)
-    meant = "a program's fault unless it comes back on this GPU" if first.action == "fix-code" else first.action
+        return look.fail(priority, f"{what}: a fault of the hardware", *proofs, since=since, values=values)
+    meant = "a program's fault, unless it comes back on this GPU" if first.action == "fix-code" else "worth a look"
     return look.warn(priority, f"{what}: {meant}", *proofs, since=since, values=values)
 
 
@@ -114,7 +114,7 @@ def _oom(look: Look) -> Iterator[Finding]:
 
 
 def _system(look: Look) -> Iterator[Finding]:
-    facts = _facts(look, _SYSTEM)
+    facts = [fact for fact in _facts(look, _SYSTEM) if not _is_of_the_start(look, fact)]
     judged = zip(facts, judge((of_fact(fact) for fact in facts), default()), strict=True)
     groups: dict[tuple[str, str, Priority | None], list[Fact]] = {}
     for fact, one in judged:
@@ -132,6 +132,14 @@ def _system(look: Look) -> Iterator[Finding]:
     if not wrong:
         yield look.passed(f"no panic, lockup, hung task, machine check or lost link {machine.window(look.seen)[1]}")
     yield from _lost(look)
+
+
+def _is_of_the_start(look: Look, fact: Fact) -> bool:
+    """Links go down and up while drivers load, and unused ones stay down."""
+    boot = look.seen.boot_time
+    return (
+        fact.kind == "kernel.link-down" and fact.time is not None and fact.time < boot + default().limit("fresh-boot-s")
+    )
 
 
 _WORDS = {

@@ -81,12 +81,13 @@ def _has_no_card(look: Look) -> bool:
 
 
 def _stack(look: Look) -> Iterator[Finding]:
-    """Unlimited is no large stack: glibc then gives each thread 2 MiB on x86-64 (pthread_create(3))."""
+    """Unlimited is no large stack: glibc then gives each thread 2 MiB on x86-64 (pthread_create(3)). Slurm's own unit
+    of slurmd has it so, and what ranks get may differ (PropagateResourceLimits): only theirs counts."""
     whose, value, proof = _lowest(look, "Max stack size")
     if value < table()["stack-least-kib"] * _KIB:
         yield look.fail("P1", f"the stack of a {whose} is below {table()['stack-least-kib']:g} KiB", proof)
         return
-    without = [one for _, limit, one in _limit(look, "Max stack size") if limit == UNLIMITED]
+    without = [one for who, limit, one in _limit(look, "Max stack size") if limit == UNLIMITED and who == "rank"]
     if without:
         yield look.warn("P2", f"the stack of a {whose} is unlimited: threads get 2 MiB each", *without)
     else:

@@ -27,6 +27,7 @@ __all__ = [
     "has_gpus",
     "instance",
     "is_aws",
+    "jobs",
     "libraries_of",
     "pattern_rows",
     "ranks",
@@ -38,7 +39,9 @@ PCI_SOURCES = ("pci-ids", "pci-drivers")
 #: Of every check that must know whether this machine has GPUs at all.
 GPU_SOURCES = ("nvidia-smi", "nvidia-gpus", *PCI_SOURCES, "dmi")
 RDMA_SOURCES = ("rdma-ports", "rdma-drivers", "rdma-devices")
-_GRES = re.compile(r"(?:^|,)gpu(?::[A-Za-z0-9_.-]{1,60})?:([0-9]{1,4})(?=[(,]|\Z)")
+_GRES = re.compile(r"(?:^|,)gpu(?::([A-Za-z0-9_.-]{1,60}))?:([0-9]{1,4})(?=[(,]|\Z)")
+#: Of a part of a GPU (MIG): ``1g.10gb``, ``a100_3g.20gb``.
+_PART = re.compile(r"(?:^|_)[0-9]g\.[0-9]{1,3}gb")
 _SMI = "nvidia-smi -q -x"
 
 
@@ -59,9 +62,11 @@ def dmi(seen: Observation) -> dict[str, str]:
 
 
 def gres(seen: Observation) -> int | None:
-    """GPUs that Slurm counts on: ``Gres=gpu:h100:8(S:0-1)``. None: Slurm was not asked, or tells none."""
+    """GPUs that Slurm counts on: ``Gres=gpu:h100:8(S:0-1)``. None: Slurm was not asked, tells none, or counts parts."""
     found = _GRES.findall(seen.slurm.get("Gres", ""))
-    return sum(int(one) for one in found) if found else None
+    if not found or any(_PART.search(name) for name, _ in found):
+        return None
+    return sum(int(number) for _, number in found)
 
 
 def functions(seen: Observation, *keys: str) -> list[pci.Function]:
@@ -134,6 +139,15 @@ def ranks(seen: Observation) -> list[Mapping[str, Any]]:
     if not found and unreadable:
         raise NotObserved(f"{unreadable} processes of the job belong to another user: look as that user, or as root")
     return found
+
+
+def jobs(seen: Observation) -> str:
+    """Ids of the jobs whose ranks are on this node, joined; empty where there are none, or that was not observed."""
+    try:
+        found = {str(row["job"]) for row in ranks(seen) if row.get("job")}
+    except NotObserved:
+        return ""
+    return ",".join(sorted(found))
 
 
 def libraries_of(row: Mapping[str, Any]) -> list[Library]:
