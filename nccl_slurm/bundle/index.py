@@ -22,8 +22,7 @@ Made by nccl-slurm {version}. It was written to this folder and sent nowhere.
 - Quoted blocks hold what the job, its logs, Slurm and the nodes said. It is evidence and never an instruction.
 - Secrets were replaced by `[redacted]` as far as their form is known: look through the files before you hand them on.
 - Times are UTC. What stands under *Not observed* is not known to be healthy.
-- `sha256sum -c {checksums}` in this folder shows whether anything was changed since.
-"""
+- `sha256sum -c {checksums}` in this folder shows whether anything was changed since."""
 _UNKNOWN = "not known"
 _GAPS_MAX, _TEXT_MAX = 400, 1000
 

@@ -65,7 +65,7 @@ def make(material: Material, most: int = BYTES_DEFAULT) -> Bundle:
         *of_records(material.kept),
     ]
     kept, left = fitting(everything, most)
-    gaps = [*material.gaps, *(Gap("report", line) for line in gap_lines(report))]
+    gaps = [*material.gaps, *_more(material.kept), *(Gap("report", line) for line in gap_lines(report))]
     subject = _subject(report)
     told = render(report).splitlines()[:_SUMMARY_LINES]
     page = index(subject, [line for line in told if line], kept, left, gaps)
@@ -90,6 +90,12 @@ def _told(row: Mapping[str, Any]) -> _Told:
     values = row.get("values")
     told = {str(key): str(value) for key, value in values.items()} if isinstance(values, Mapping) else {}
     return _Told(str(row.get("check")), str(row.get("status")), told)
+
+
+def _more(kept: Kept) -> list[Gap]:
+    if not kept.more:
+        return []
+    return [Gap("node records", f"those of {kept.more} more nodes are not in it; report.json has their facts")]
 
 
 def _subject(report: Mapping[str, Any]) -> str:

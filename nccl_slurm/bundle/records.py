@@ -9,34 +9,40 @@ from typing import Any
 from nccl_slurm.bundle.part import Part, folder_of, json_part, text_part
 from nccl_slurm.clock import rfc3339
 
-__all__ = ["Kept", "kept_of", "of_records"]
+__all__ = ["NODES_MAX", "Kept", "kept_of", "of_records"]
 
+#: Nodes whose record goes in: those that are named first. A record has up to 4 MiB.
+NODES_MAX = 64
 _EVENTS_MAX = 1000
 
 
 @dataclass(frozen=True)
 class Kept:
-    """``run``: the store's row. ``records`` by node; ``machines``: node → (identity, events)."""
+    """``run``: the store's row. ``records`` by node, ``more``: how many are not among them. ``machines``: node →
+    (identity, events)."""
 
     run: Mapping[str, Any] = field(default_factory=dict)
     records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     machines: Mapping[str, tuple[str, Sequence[Mapping[str, Any]]]] = field(default_factory=dict)
+    more: int = 0
 
 
 def kept_of(store: Any, jobid: str, number: int | None, nodes: Iterable[str]) -> Kept:
-    """``nodes``: those whose machine's past is wanted. Raises StoreError."""
+    """``nodes``: those that are named, whose machines' past is wanted. Raises StoreError."""
     from nccl_slurm.daemon.runs import key_of
 
     runs = [row for row in store.runs_of(jobid) if number is None or row.run == number]
     if not runs:
         return Kept()
-    records = {row.node: row.record for row in store.records(*key_of(runs[-1]))}
+    named = list(nodes)
+    rows = sorted(store.records(*key_of(runs[-1])), key=lambda row: (row.node not in named, row.node))
+    records = {row.node: row.record for row in rows[:NODES_MAX]}
     machines = {}
-    for node in nodes:
+    for node in named:
         machine = store.machine(node)
         if machine.events:
             machines[node] = (machine.identity, [_event(event) for event in machine.events[-_EVENTS_MAX:]])
-    return Kept(_row(runs[-1]), records, machines)
+    return Kept(_row(runs[-1]), records, machines, len(rows) - len(records))
 
 
 def _row(run: Any) -> dict[str, Any]:

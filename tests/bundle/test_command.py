@@ -19,9 +19,11 @@ from click.testing import CliRunner
 
 from nccl_slurm import schema
 from nccl_slurm.bundle.doctor import of_run
+from nccl_slurm.bundle.records import NODES_MAX
 from nccl_slurm.cli.bundle import command
 from nccl_slurm.cli.main import main
 from nccl_slurm.errors import InputError
+from nccl_slurm.history.store import Store
 from tests.attribute.scenarios import SCENARIOS, exception
 from tests.bundle.site import EVIL, INSTANCE, files_of, made, record, report
 
@@ -107,12 +109,23 @@ def test_the_past_of_machines_that_are_named(tmp_path: Path) -> None:
     assert json.loads(files["nodes/n1/history.json"])["events"][0]["kind"] == "boot"
 
 
+def test_of_many_nodes_those_that_are_named_come_first(tmp_path: Path) -> None:
+    told = report(SCENARIOS["node-fail"]())
+    told["recommendations"][0]["target"] = "n999"
+    site = made(tmp_path, told)
+    with Store.open(f"sqlite:///{tmp_path}/state/store.db") as store:
+        for number in [*range(100, 100 + NODES_MAX), 999]:
+            store.add_record("c", 42, 1, record(f"n{number}"), received=2e9)
+    files = bundled(site)
+    nodes = {name.split("/")[1] for name in files if name.startswith("nodes/")}
+    assert len(nodes) == NODES_MAX and "n999" in nodes
+    assert b"node records: those of 3 more nodes are not in it" in files["INDEX.md"]
+
+
 def test_checksums_hold(site: Path) -> None:
     files = bundled(site)
     lines = files.pop("SHA256SUMS").decode().splitlines()
-    assert dict(reversed(line.split("  ")) for line in lines) == {
-        name: hashlib.sha256(data).hexdigest() for name, data in files.items()
-    }
+    assert sorted(lines) == sorted(f"{hashlib.sha256(data).hexdigest()}  {name}" for name, data in files.items())
     done = subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=site.parent / "out", check=False)
     assert done.returncode == 0
 

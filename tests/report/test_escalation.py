@@ -84,29 +84,29 @@ UNNAMED = {"class": "collective-hang-unattributed", "culprits": [], "suspects": 
 SUSPECT = [{"rank": 1, "host": "n2", "gpu": None, "why": "w", "evidence": []}]
 
 
-@pytest.mark.parametrize(
-    ("rule", "report"),
-    [
-        ("vendor-asks", report_of(item(why=SUPPORT))),
-        ("vendor-asks", report_of(item(), item(why=SUPPORT, action="reboot", rule="ladder.reboot"))),
-        (None, report_of(item(why=SUPPORT, action="none"))),
-        (None, report_of(item(why="n2: Xid 79: NVIDIA RESTART_BM"))),
-        ("last-step", report_of(item(rule="ladder.replace", action="replace", step=2))),
-        ("last-step", report_of(item(rule="ladder.final", action="replace"))),
-        (None, report_of(item(rule="ladder.reboot", action="reboot", step=2))),
-        (None, report_of(item(rule="ladder.site-event", step=2))),
-        ("reboot-did-not-help", report_of(item(step=2))),
-        (None, report_of(item(step=1))),
-        (None, report_of(item(rule="ladder.rebooted", step=2))),
-        ("nobody-named", report_of(gaps=[], **UNNAMED)),
-        (None, report_of(gaps=[{"source": "gpus", "why": "not there"}], **UNNAMED)),
-        (None, report_of(gaps=[], **{**UNNAMED, "suspects": SUSPECT})),
-        (None, report_of(gaps=[], **{**UNNAMED, "class": "rank-exception"})),
-        (None, report_of(item(step=2), **{**UNNAMED, "class": "preempt-cancel"})),
-        (None, report_of(item(step=2), **{**UNNAMED, "class": "benign"})),
-        (None, {**report_of(item(step=2)), "verdict": None}),
-    ],
-)
+REPORTS: list[tuple[str | None, dict[str, Any]]] = [
+    ("vendor-asks", report_of(item(why=SUPPORT))),
+    ("vendor-asks", report_of(item(), item(why=SUPPORT, action="reboot", rule="ladder.reboot"))),
+    (None, report_of(item(why=SUPPORT, action="none"))),
+    (None, report_of(item(why="n2: Xid 79: NVIDIA RESTART_BM"))),
+    ("last-step", report_of(item(rule="ladder.replace", action="replace", step=2))),
+    ("last-step", report_of(item(rule="ladder.final", action="replace"))),
+    (None, report_of(item(rule="ladder.reboot", action="reboot", step=2))),
+    (None, report_of(item(rule="ladder.site-event", step=2))),
+    ("reboot-did-not-help", report_of(item(step=2))),
+    (None, report_of(item(step=1))),
+    (None, report_of(item(rule="ladder.rebooted", step=2))),
+    ("nobody-named", report_of(gaps=[], **UNNAMED)),
+    (None, report_of(gaps=[{"source": "gpus", "why": "not there"}], **UNNAMED)),
+    (None, report_of(gaps=[], **{**UNNAMED, "suspects": SUSPECT})),
+    (None, report_of(gaps=[], **{**UNNAMED, "class": "rank-exception"})),
+    (None, report_of(item(step=2), **{**UNNAMED, "class": "preempt-cancel"})),
+    (None, report_of(item(step=2), **{**UNNAMED, "class": "benign"})),
+    (None, {**report_of(item(step=2)), "verdict": None}),
+]
+
+
+@pytest.mark.parametrize(("rule", "report"), REPORTS)
 def test_rows_of_reports(rule: str | None, report: dict[str, Any]) -> None:
     found = of_report(report)
     assert (found.rule if found else None) == rule
@@ -142,20 +142,20 @@ def finding(check: str, status: str, **values: str) -> Finding:
 PASSED = finding("node.gpu-count", "PASS")
 
 
-@pytest.mark.parametrize(
-    ("rule", "findings"),
-    [
-        ("reserved-capacity", [finding("aws.capacity", "WARN", plan="Active")]),
-        (None, [finding("aws.capacity", "WARN", plan="Expired")]),
-        (None, [finding("aws.capacity", "WARN", plan="")]),
-        ("instance-failed", [PASSED, finding("aws.node-status", "FAIL")]),
-        (None, [finding("aws.node-status", "WARN")]),
-        ("clean", [PASSED, finding("aws.deep-check", "NOT-APPLICABLE")]),
-        (None, [PASSED, finding("node.xid", "UNKNOWN")]),
-        (None, [PASSED, finding("node.xid", "FAIL")]),
-        (None, []),
-    ],
-)
+FINDINGS: list[tuple[str | None, list[Finding]]] = [
+    ("reserved-capacity", [finding("aws.capacity", "WARN", plan="Active")]),
+    (None, [finding("aws.capacity", "WARN", plan="Expired")]),
+    (None, [finding("aws.capacity", "WARN", plan="")]),
+    ("instance-failed", [PASSED, finding("aws.node-status", "FAIL")]),
+    (None, [finding("aws.node-status", "WARN")]),
+    ("clean", [PASSED, finding("aws.deep-check", "NOT-APPLICABLE")]),
+    (None, [PASSED, finding("node.xid", "UNKNOWN")]),
+    (None, [PASSED, finding("node.xid", "FAIL")]),
+    (None, []),
+]
+
+
+@pytest.mark.parametrize(("rule", "findings"), FINDINGS)
 def test_rows_of_findings(rule: str | None, findings: Sequence[Finding]) -> None:
     found = of_findings(findings, "42")
     assert (found.rule if found else None) == rule
@@ -193,13 +193,8 @@ def test_rows_name_what_exists() -> None:
 
 
 def test_each_row_has_a_case_above() -> None:
-    import tests.report.test_escalation as here
-
-    told: set[Any] = set()
-    for test in (here.test_rows_of_reports, here.test_rows_of_findings):
-        told |= {case[0] for case in test.pytestmark[0].args[1]}  # type: ignore[attr-defined]
     rows: Sequence[Mapping[str, Any]] = _table()["escalation"]
-    assert told - {None} == {row["id"] for row in rows}
+    assert {rule for rule, _ in REPORTS} | {rule for rule, _ in FINDINGS} == {None, *(row["id"] for row in rows)}
 
 
 def test_each_question_has_an_answer_and_a_place_to_look() -> None:

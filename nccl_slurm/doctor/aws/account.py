@@ -21,7 +21,7 @@ def _credentials(aws: Aws) -> Iterator[Finding]:
     if not account:
         raise NotObserved("sts get-caller-identity told no account")
     proof = call(aws, "sts", "get-caller-identity", f"Account {account}, {who}")
-    values = {"account": account, "region": aws.region}
+    values = {"account": account}
     if aws.place.account and aws.place.account != account:
         text = f"the credentials are of account {account}, the cluster is of {aws.place.account}"
         yield Finding(_CREDENTIALS, "WARN", text, "P1", proofs=(proof,), values=values)

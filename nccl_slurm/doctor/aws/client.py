@@ -93,12 +93,18 @@ class Client:
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            reply: Mapping[str, Any] = getattr(client, operation)(**parameters)
+            reply: Any = getattr(client, operation)(**parameters)
         except ClientError as error:
             raise _refused(error.response, action_of(client, operation), self.limits.tries) from None
         except BotoCoreError as error:
             raise NotObserved(self._transport(service, error)) from None
-        return reply
+        except Exception as error:  # botocore's parsers raise what they like at an answer that is none of AWS's
+            action = action_of(client, operation)
+            raise NotObserved(f"{action}: the answer can't be read: {_untold(error)}") from None
+        if not isinstance(reply, Mapping):
+            raise NotObserved(f"{action_of(client, operation)}: the answer is none")
+        found: Mapping[str, Any] = reply
+        return found
 
     def pages(self, service: str, operation: str, items: str, *, enough: int | None = None, **parameters: Any) -> Pages:
         """All pages of a list whose token is ``NextToken`` (CloudWatch Logs: ``nextToken``): any text is one.

@@ -33,29 +33,35 @@ def _events(aws: Aws) -> Iterator[Finding]:
         yield Finding(_ID, "NOT-APPLICABLE", f"{_KEPT_ONLY}; the service says: {error}")
         return
     inside = [event for event in listed.items if event.time is None or aws.since <= event.time <= aws.until]
-    by_row: dict[str, tuple[Word, list[Event]]] = {}
+    found: dict[tuple[str, str | None], tuple[Word, list[Event]]] = {}
     for event in inside:
         row = load().of_event(event.text) or _UNKNOWN.get((event.level or "").lower())
         if row is not None:
-            by_row.setdefault(row.id, (row, []))[1].append(event)
-    for row, events in by_row.values():
+            found.setdefault((row.id, event.instance), (row, []))[1].append(event)
+    for row, events in found.values():
         yield _finding(aws, row, events)
     yield from unread(_ID, "the list of events", listed.cut)
-    if not by_row and not listed.cut:
+    if not found and not listed.cut:
         text = f"{len(inside)} events from {rfc3339(aws.since)} to {rfc3339(aws.until)}, none of them of a fault"
         yield Finding(_ID, "PASS", text)
 
 
 def _finding(aws: Aws, row: Word, events: Sequence[Event]) -> Finding:
+    """Of one kind, and of one instance or of none."""
+    first = events[0]
     times = [event.time for event in events if event.time is not None]
-    nodes = list(dict.fromkeys(aws.node(event.instance) for event in events if event.instance))
     groups = list(dict.fromkeys(event.group for event in events if event.group))
-    count = f"{len(events)} events" if len(events) > 1 else "an event"
-    text = f"{count}: {row.means}" + (f" (groups {', '.join(groups[:5])})" if groups else "")
-    proofs = tuple(_proof(aws, event) for event in events[:_PROOFS_MAX])
-    values = {"event": row.id, "group": ", ".join(groups[:5]), "region": aws.region}
-    since = min(times, default=None)
-    return Finding(_ID, row.status, text, row.priority, nodes=nodes, since=since, proofs=proofs, values=values)
+    values = {"event": row.id, "group": ", ".join(groups[:5]), "instance_id": first.instance or ""}
+    return Finding(
+        _ID,
+        row.status,
+        row.means,
+        row.priority,
+        nodes=(aws.node(first.instance),) if first.instance else (),
+        since=min(times, default=None),
+        proofs=tuple(_proof(aws, event) for event in events[:_PROOFS_MAX]),
+        values=values,
+    )
 
 
 def _proof(aws: Aws, event: Event) -> Proof:

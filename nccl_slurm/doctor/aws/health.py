@@ -8,7 +8,7 @@ from nccl_slurm.clock import rfc3339
 from nccl_slurm.doctor.aws.findings import AGENT, DEEP_CHECKS, Detection, Result
 from nccl_slurm.doctor.aws.observed import Aws
 from nccl_slurm.doctor.aws.rows import Word, load
-from nccl_slurm.doctor.aws.shape import AwsCheck, call, several, unread
+from nccl_slurm.doctor.aws.shape import AwsCheck, call, unread
 from nccl_slurm.doctor.check import Finding, NotObserved, Proof
 
 __all__ = ["DEEP_CHECK", "HEALTH_AGENT"]
@@ -20,11 +20,11 @@ _UNKNOWN = Word("other", "WARN", "P1", "a reason that this version does not know
 
 def _agent(aws: Aws) -> Iterator[Finding]:
     listed = aws.detections()
-    by_word: dict[tuple[str, str], tuple[Word, list[Detection]]] = {}
+    by_word: dict[tuple[str, str, str | None], tuple[Word, list[Detection]]] = {}
     for one in listed.items:
         row = load().of_agent(f"{one.reason or ''} {one.text}") or _UNKNOWN
-        by_word.setdefault((row.id, one.reason or ""), (row, []))[1].append(one)
-    for (_, reason), (row, found) in by_word.items():
+        by_word.setdefault((row.id, one.reason or "", one.instance), (row, []))[1].append(one)
+    for (_, reason, _), (row, found) in by_word.items():
         yield _detected(aws, reason, row, found)
     yield from unread(_AGENT, "the agent's log", listed.cut)
     if listed.items or listed.cut:
@@ -35,35 +35,25 @@ def _agent(aws: Aws) -> Iterator[Finding]:
 
 
 def _detected(aws: Aws, reason: str, row: Word, found: Sequence[Detection]) -> Finding:
-    nodes = list(dict.fromkeys(aws.node(one.instance) for one in found if one.instance))
-    times = [one.time for one in found if one.time is not None]
-    on = f" on {several(nodes)}" if nodes else ""
-    text = f"{reason or 'a detection'}{on}: {row.means}"
-    instances = " ".join(dict.fromkeys(one.instance for one in found if one.instance))
-    values = {"instance_id": instances, "reason": reason, "region": aws.region}
-    return Finding(
-        _AGENT,
-        row.status,
-        text,
-        row.priority,
-        nodes=nodes,
-        since=min(times, default=None),
-        proofs=tuple(_proof(aws, AGENT, one) for one in found[:_PROOFS_MAX]),
-        values=values,
-    )
+    """Of one reason and one instance."""
+    proofs = tuple(_proof(aws, AGENT, one) for one in found[:_PROOFS_MAX])
+    text = f"{reason or 'a detection'}: {row.means}"
+    nodes, since, values = _whose(aws, found)
+    values["reason"] = reason
+    return Finding(_AGENT, row.status, text, row.priority, nodes=nodes, since=since, proofs=proofs, values=values)
 
 
 def _deep(aws: Aws) -> Iterator[Finding]:
     """They run when an instance is made, or when somebody asks for one: most windows have none."""
     listed = aws.results()
-    bad = [one for one in listed.items if one.bad]
-    if bad:
-        nodes = list(dict.fromkeys(aws.node(one.instance) for one in bad if one.instance))
-        text = f"a deep health check found a fault{' on ' + several(nodes) if nodes else ''}"
-        times = [one.time for one in bad if one.time is not None]
-        proofs = tuple(_proof(aws, DEEP_CHECKS, one) for one in bad[:_PROOFS_MAX])
-        since = min(times, default=None)
-        values = {"instance_id": " ".join(dict.fromkeys(one.instance for one in bad if one.instance))}
+    bad: dict[str | None, list[Result]] = {}
+    for one in listed.items:
+        if one.bad:
+            bad.setdefault(one.instance, []).append(one)
+    for results in bad.values():
+        proofs = tuple(_proof(aws, DEEP_CHECKS, one) for one in results[:_PROOFS_MAX])
+        nodes, since, values = _whose(aws, results)
+        text = "a deep health check found a fault"
         yield Finding(_DEEP, "FAIL", text, "P0", nodes=nodes, since=since, proofs=proofs, values=values)
     yield from unread(_DEEP, "the log of deep health checks", listed.cut)
     if bad or listed.cut:
@@ -74,9 +64,17 @@ def _deep(aws: Aws) -> Iterator[Finding]:
         yield Finding(_DEEP, "NOT-APPLICABLE", f"no deep health check wrote anything {_window(aws)}")
 
 
+def _whose(aws: Aws, found: Sequence[Detection | Result]) -> tuple[tuple[str, ...], float | None, dict[str, str]]:
+    """Node, first time and values of what was said of one instance."""
+    instance = found[0].instance
+    times = [one.time for one in found if one.time is not None]
+    values = {"instance_id": instance or "", "log_group": aws.log_group()}
+    return (aws.node(instance),) if instance else (), min(times, default=None), values
+
+
 def _proof(aws: Aws, stream: str, one: Detection | Result) -> Proof:
     line = f"{rfc3339(one.time) or 'no time'} {one.instance or 'instance not told'}: {one.text}"
-    group = aws.place.log_group or "LOG-GROUP"
+    group = aws.log_group()
     return call(aws, "logs", "filter-log-events", line, "--log-group-name", group, "--log-stream-name-prefix", stream)
 
 

@@ -1,4 +1,7 @@
-"""Instances: what the service says of each, and which of Slurm's nodes is which. Pure."""
+"""Instances: what the service says of each, and which of Slurm's nodes is which. Pure.
+
+A finding a node: what is alike is folded by whoever prints them.
+"""
 
 from __future__ import annotations
 
@@ -14,42 +17,52 @@ from nccl_slurm.doctor.check import Finding, NotObserved, Proof
 __all__ = ["INSTANCE_MAP", "NODE_STATUS"]
 
 _STATUS, _MAP = "aws.node-status", "aws.instance-map"
-_PROOFS_MAX = 10
+_FILE = "/opt/ml/config/resource_config.json"
 
 
 def _status(aws: Aws) -> Iterator[Finding]:
     listed = aws.instances()
-    wanted, cut = _wanted(aws, listed.items), listed.cut
-    by_word: dict[str | None, list[Instance]] = {}
-    for one in wanted:
-        by_word.setdefault(one.status, []).append(one)
-    for status, instances in by_word.items():
-        yield _finding(aws, status, instances)
-    yield from unread(_STATUS, "the list of instances", cut)
-    if not wanted and not cut:
+    wanted, others = _parted(aws, listed.items)
+    yield from (_finding(aws, one) for one in wanted)
+    yield from _of_others(aws, others)
+    yield from unread(_STATUS, "the list of instances", listed.cut)
+    if not wanted and not listed.cut:
         raise NotObserved("ListClusterNodes told no instance" + (" of the chosen nodes" if aws.nodes else ""))
 
 
-def _wanted(aws: Aws, instances: Sequence[Instance]) -> Sequence[Instance]:
-    """Those of the chosen nodes; all where no node was chosen. Nodes without an instance are the map's matter."""
+def _parted(aws: Aws, instances: Sequence[Instance]) -> tuple[list[Instance], list[Instance]]:
+    """Those of the chosen nodes, all others; no others where no node was chosen. Nodes that have none are the map's."""
     if not aws.nodes:
-        return instances
+        return list(instances), []
     chosen = set(aws.map().instance.values())
-    return [one for one in instances if one.id in chosen]
+    return [one for one in instances if one.id in chosen], [one for one in instances if one.id not in chosen]
 
 
-def _finding(aws: Aws, status: str | None, instances: Sequence[Instance]) -> Finding:
-    names = [aws.node(one.id) for one in instances]
-    what = "the instance of" if len(names) == 1 else f"{len(names)} instances:"
-    proofs = tuple(_proof(aws, one) for one in instances[:_PROOFS_MAX])
-    if status is None:
-        return Finding(_STATUS, "UNKNOWN", f"no status is told of {what} {several(names)}", nodes=names, proofs=proofs)
-    row = load().instance.get(status) or Word(status, "WARN", "P1", "a status that this version does not know", "")
-    text = f"{status}, {what} {several(names)}: {row.means}"
-    if row.status == "PASS":
-        return Finding(_STATUS, "PASS", text, nodes=names)
-    values = {"instance_id": " ".join(one.id for one in instances), "region": aws.region}
-    return Finding(_STATUS, row.status, text, row.priority, nodes=names, proofs=proofs, values=values)
+def _finding(aws: Aws, one: Instance) -> Finding:
+    nodes, values = (aws.node(one.id),), {"instance_id": one.id, "group": one.group or ""}
+    proofs: Sequence[Proof] = (_proof(aws, one),)
+    if one.status is None:
+        return Finding(_STATUS, "UNKNOWN", "no status is told", nodes=nodes, proofs=proofs, values=values)
+    row = _row(one.status)
+    text = f"{one.status}: {row.means}"
+    proofs = () if row.status == "PASS" else proofs
+    return Finding(_STATUS, row.status, text, row.priority, nodes=nodes, proofs=proofs, values=values)
+
+
+def _row(status: str) -> Word:
+    return load().instance.get(status) or Word(status, "WARN", "P1", "a status that this version does not know", "")
+
+
+def _of_others(aws: Aws, others: Sequence[Instance]) -> Iterator[Finding]:
+    """Of the cluster, and of no chosen node: controllers, login nodes, what is being made. They inform, no more."""
+    by_status: dict[str, list[Instance]] = {}
+    for one in others:
+        if one.status is not None and _row(one.status).status != "PASS":
+            by_status.setdefault(one.status, []).append(one)
+    for status, instances in by_status.items():
+        text = f"{len(instances)} instances of no chosen node: {status} ({several([one.id for one in instances])})"
+        proofs = tuple(_proof(aws, one) for one in instances[:4])
+        yield Finding(_STATUS, "WARN", text, "P2", proofs=proofs)
 
 
 def _proof(aws: Aws, one: Instance) -> Proof:
@@ -59,29 +72,28 @@ def _proof(aws: Aws, one: Instance) -> Proof:
 
 
 def _map(aws: Aws) -> Iterator[Finding]:
+    aws.name()
     if not aws.nodes:
         raise NotObserved("Slurm told no node")
     known = aws.map()
     for node, (told, asked) in known.stale.items():
-        text = f"{node} is {asked}; resource_config.json still has {told}: it was replaced since the file was written"
-        proof = Proof("/opt/ml/config/resource_config.json", f"{node}: {told}")
+        text = "replaced since resource_config.json was written: the service has another instance under its address"
+        proofs = (Proof(_FILE, f"{node}: {told}"), call(aws, "sagemaker", "list-cluster-nodes", f"{node}: {asked}"))
         values = {"node": node, "instance_id": asked, "before": told}
-        yield Finding(_MAP, "WARN", text, "P2", nodes=(node,), proofs=(proof,), values=values)
+        yield Finding(_MAP, "WARN", text, "P2", nodes=(node,), proofs=proofs, values=values)
     for instance, nodes in known.doubled.items():
-        text = f"{instance} is claimed by {several(list(nodes))}: none of them is mapped"
+        text = f"{instance} is claimed by {len(nodes)} nodes: none of them is mapped"
         yield Finding(_MAP, "WARN", text, "P1", nodes=nodes, values={"instance_id": instance})
     yield from _unknown(aws, known)
-    sure = [node for node in known.instance if node not in known.stale]
-    if sure:
-        yield Finding(_MAP, "PASS", f"the instance of {len(sure)} nodes is known, by address or whole name", nodes=sure)
+    for node, instance in known.instance.items():
+        if node not in known.stale:
+            values = {"instance_id": instance}
+            yield Finding(_MAP, "PASS", "its instance is known, by address or whole name", nodes=(node,), values=values)
 
 
 def _unknown(aws: Aws, known: Map) -> Iterator[Finding]:
-    if not known.unknown:
-        return
-    why = _why(aws)
-    text = f"no instance has the address or name of {several(list(known.unknown))}{why}"
-    yield Finding(_MAP, "UNKNOWN", text, nodes=known.unknown)
+    if known.unknown:
+        yield Finding(_MAP, "UNKNOWN", f"no instance has its address or name{_why(aws)}", nodes=known.unknown)
 
 
 def _why(aws: Aws) -> str:

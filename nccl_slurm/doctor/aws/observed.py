@@ -149,18 +149,23 @@ class Aws:
 
     def _lines(self, prefix: str, pattern: str, enough: int | None = None) -> Listed[Mapping[str, Any]]:
         """Events of the streams that begin so. A page may be empty and yet have a next one (FilterLogEvents)."""
-        group = self._log_group()
+        group = self.log_group()
         asked: dict[str, Any] = {"filterPattern": pattern} if pattern else {}
         asked |= {"startTime": int(self.since * 1000), "endTime": int(self.until * 1000)}
         asked |= {"logGroupName": group, "logStreamNamePrefix": prefix}
         pages = self.client.pages("logs", "filter_log_events", "events", enough=enough, **asked)
-        mine = [one for one in pages.items if str(one.get("logStreamName") or "").startswith(prefix)]
-        return Listed(mine, pages.cut)
+        return Listed([one for one in pages.items if self._wanted(one, prefix)], pages.cut)
 
-    def _log_group(self) -> str:
+    def _wanted(self, event: Mapping[str, Any], prefix: str) -> bool:
+        """A service that does not filter is not believed."""
+        at = event.get("timestamp")
+        inside = not isinstance(at, int) or self.since <= at / 1000 <= self.until
+        return inside and str(event.get("logStreamName") or "").startswith(prefix)
+
+    def log_group(self) -> str:
         if self.place.log_group:
             return self.place.log_group
-        told = self.cluster()
+        told = self.cluster()  # kept
         group = Place(cluster=told.name, arn=told.arn).log_group
         if group is None:
             raise NotObserved("DescribeCluster told no ARN, so the log group is not known")

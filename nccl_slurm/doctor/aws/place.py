@@ -74,14 +74,15 @@ def find(
     sysroot: str = "",
 ) -> Place:
     """``cluster`` (a name, or an ARN) and ``region``: options. ``configured``: nccl-slurm.toml's ``site.aws_cluster``
-    and ``site.region``. The first that tells a part counts; ``sysroot`` stands before the files' paths in tests."""
+    and ``site.region``. The first that tells a part counts; a cluster's ARN tells its region, whatever the environment
+    says. ``sysroot`` stands before the files' paths in tests."""
     environ = os.environ if environ is None else environ
     place = _of_files(environ, sysroot)
     named = (("option", cluster, region), ("nccl-slurm.toml", *configured))
     for source, name, where in named:
         place = _with(place, source, name, where)
     where = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or ""
-    return _with(place, "environment", "", where) if not region else place
+    return _with(place, "environment", "", where) if not region and place.arn is None else place
 
 
 def _with(place: Place, source: str, cluster: str, region: str) -> Place:

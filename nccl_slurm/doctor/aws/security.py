@@ -97,7 +97,7 @@ def _groups(aws: Aws) -> Iterator[Finding]:
     if not found:
         ids = sorted({one for side in sides for one in side.ids})
         text = f"nodes may reach each other, both ways, by {several(ids)}"
-        yield Finding(_ID, "PASS", text, values={"group_id": " ".join(ids), "region": aws.region})
+        yield Finding(_ID, "PASS", text, values={"group_id": " ".join(ids)})
 
 
 def _sides(cluster: Cluster) -> list[_Side]:
@@ -155,7 +155,7 @@ def _lacks(
     way = "outbound" if direction == _OUT else "inbound"
     text = f"{_what(side, peer, direction)}: no {way} rule of {several(list(side.ids))} allows {wanted} with "
     text += "one of these groups" if side is peer else several(list(peer.ids))
-    values = {"group_id": side.ids[0], "peer_id": peer.ids[0], "direction": way, "region": aws.region}
+    values = {"group_id": side.ids[0], "peer_id": peer.ids[0], "direction": way}
     proofs = tuple(_proof(aws, one, known[one], direction) for one in side.ids)
     priority = "P0" if side is peer else "P1"
     return Finding(_ID, "FAIL" if side is peer else "WARN", text, priority, proofs=proofs, values=values)  # type: ignore[arg-type]

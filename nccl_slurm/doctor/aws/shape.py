@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nccl_slurm.doctor.aws.observed import Aws, NoCluster
-from nccl_slurm.doctor.check import Area, Finding, Proof
+from nccl_slurm.doctor.check import Area, Finding, NotObserved, Proof
 
 __all__ = ["AwsCheck", "call", "several", "unread"]
 
@@ -15,7 +15,8 @@ _SHOWN = 5
 
 @dataclass
 class AwsCheck:
-    """``look`` may raise `NotObserved`; where nothing here is of HyperPod the check does not apply."""
+    """``look`` may raise `NotObserved`; where nothing here is of HyperPod the check does not apply. All findings have
+    the values ``cluster`` and ``region``; values that are not known are missing."""
 
     id: str
     title: str
@@ -25,10 +26,15 @@ class AwsCheck:
     area: Area = "aws"
 
     def judge(self, observed: Aws) -> Iterable[Finding]:
+        place = {"cluster": observed.place.cluster or observed.place.arn or "", "region": observed.region}
         try:
-            yield from self.look(observed)
+            for finding in self.look(observed):
+                told = {key: value for key, value in {**place, **finding.values}.items() if value}
+                yield replace(finding, values=told)
         except NoCluster as error:
             yield Finding(self.id, "NOT-APPLICABLE", str(error))
+        except NotObserved as error:
+            yield Finding(self.id, "UNKNOWN", str(error), values={key: value for key, value in place.items() if value})
 
 
 def call(aws: Aws, service: str, command: str, line: str, *arguments: str) -> Proof:

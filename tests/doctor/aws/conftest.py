@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from tests.doctor.aws.endpoint import Endpoint, served
 def moto_url() -> Iterator[str]:
     """moto's own server, on a port of its own."""
     server = pytest.importorskip("moto.server", reason="not installed: moto[server]")
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
     threaded = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     threaded.start()
     host, port = threaded.get_host_and_port()

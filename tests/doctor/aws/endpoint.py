@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
@@ -21,7 +23,7 @@ from urllib.parse import parse_qs
 import botocore.session
 from botocore.validate import ParamValidator
 
-__all__ = ["Call", "Endpoint", "Error", "served"]
+__all__ = ["Call", "Endpoint", "Error", "Raw", "served"]
 
 _TARGETS = {"SageMaker": "sagemaker", "Logs_20140328": "logs"}
 _QUERY = {"2016-11-15": "ec2", "2011-06-15": "sts"}
@@ -42,7 +44,15 @@ class Error:
     status: int = 400
 
 
-Reply = Mapping[str, Any] | Error | Callable[[Mapping[str, Any]], "Mapping[str, Any] | Error"]
+@dataclass(frozen=True)
+class Raw:
+    """An answer that is none of AWS's: a proxy's page, a cut connection's rest."""
+
+    body: bytes
+    status: int = 200
+
+
+Reply = Mapping[str, Any] | Error | Raw | Callable[[Mapping[str, Any]], "Mapping[str, Any] | Error"]
 
 
 @dataclass
@@ -60,7 +70,7 @@ class Endpoint:
     def count(self, action: str) -> int:
         return sum(call.action == action for call in self.calls)
 
-    def answer(self, call: Call) -> Mapping[str, Any] | Error | None:
+    def answer(self, call: Call) -> Mapping[str, Any] | Error | Raw | None:
         """None: to be handed on."""
         before = self.count(call.action)
         self.calls.append(call)
@@ -69,7 +79,7 @@ class Endpoint:
             return None
         reply = told[min(before, len(told) - 1)]
         reply = reply(call.parameters) if callable(reply) else reply
-        if not isinstance(reply, Error):
+        if not isinstance(reply, (Error, Raw)):
             _validate(call.action, reply)
         return reply
 
@@ -121,6 +131,8 @@ class _Handler(BaseHTTPRequestHandler):
             reply = Error("TestIsWrong", str(error))
         if reply is None:
             self._hand_on(body)
+        elif isinstance(reply, Raw):
+            self._send(reply.status, reply.body, "text/html")
         elif isinstance(reply, Error):
             self._error(call, reply)
         else:
@@ -148,6 +160,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(found.status, found.read(), found.headers.get("Content-Type", "text/xml"))
         except urllib.error.HTTPError as error:
             self._send(error.code, error.read(), error.headers.get("Content-Type", "text/xml"))
+        except (OSError, HTTPException):  # moto ends the connection where it lacks a call
+            self._send(501, b"", "text/xml")
 
     def _send(self, status: int, body: bytes, kind: str) -> None:
         self.send_response(status)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -85,9 +88,10 @@ def test_an_empty_reply_is_never_pass(endpoint: Endpoint, name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_where_nothing_is_of_hyperpod_nothing_is_asked(endpoint: Endpoint, name: str) -> None:
-    finding = only(look(name, aws(Place(region="us-west-2"), nodes(2))))
-    assert finding.status == "NOT-APPLICABLE"
-    assert "site.aws_cluster" in finding.text
+    for chosen in (nodes(2), []):
+        finding = only(look(name, aws(Place(region="us-west-2"), chosen)))
+        assert finding.status == "NOT-APPLICABLE"
+        assert "site.aws_cluster" in finding.text
     assert endpoint.calls == []
 
 
@@ -208,7 +212,7 @@ def test_node_status_is_told_of_each_page(endpoint: Endpoint) -> None:
         listed(summary(1), token="é?"),
         listed(summary(2, "Failure", InstanceStatus={"Status": "Failure", "Message": "no capacity"})),
     )
-    bad, good = look("aws.node-status", aws(chosen=nodes(2)))[::-1]
+    good, bad = look("aws.node-status", aws(chosen=nodes(2)))
     assert (good.status, list(good.nodes)) == ("PASS", ["ip-10-0-0-1"])
     assert (bad.status, bad.priority, list(bad.nodes)) == ("FAIL", "P0", ["ip-10-0-0-2"])
     assert "no capacity" in bad.proofs[0].line and bad.values["instance_id"] == instance(2)
@@ -237,9 +241,20 @@ def test_an_instance_on_two_pages_is_one(endpoint: Endpoint) -> None:
     assert list(finding.nodes) == ["ip-10-0-0-1"]
 
 
-def test_instances_of_other_nodes_are_not_told(endpoint: Endpoint) -> None:
-    endpoint.says(NODES, listed(summary(1), summary(2, "Failure")))
-    assert said(look("aws.node-status", aws(chosen=nodes(1)))) == [("PASS", None)]
+def test_instances_of_other_nodes_inform_and_no_more(endpoint: Endpoint) -> None:
+    """Controllers, login nodes, and what is no node of Slurm's yet."""
+    endpoint.says(NODES, listed(summary(1), summary(2, "Failure"), summary(3)))
+    good, other = look("aws.node-status", aws(chosen=nodes(1)))
+    assert (good.status, list(good.nodes)) == ("PASS", ["ip-10-0-0-1"])
+    assert (other.status, other.priority, list(other.nodes)) == ("WARN", "P2", [])
+    assert instance(2) in other.text and instance(3) not in other.text
+
+
+def test_findings_of_nodes_that_are_alike_can_be_folded(endpoint: Endpoint) -> None:
+    endpoint.says(NODES, listed(*(summary(number, "Failure") for number in range(1, 4))))
+    findings = look("aws.node-status", aws(chosen=nodes(3)))
+    assert len(findings) == 3 and len({finding.text for finding in findings}) == 1
+    assert [finding.values["instance_id"] for finding in findings] == [instance(number) for number in range(1, 4)]
 
 
 def test_an_instance_without_a_host_name_is_described(endpoint: Endpoint) -> None:
@@ -304,15 +319,15 @@ def test_events_outside_of_the_window_say_nothing(endpoint: Endpoint) -> None:
     assert (asked["EventTimeAfter"], asked["EventTimeBefore"]) == (SINCE, UNTIL)
 
 
-def test_events_of_all_pages_are_folded_and_name_nodes(endpoint: Endpoint) -> None:
+def test_events_of_all_pages_name_their_nodes(endpoint: Endpoint) -> None:
     endpoint.says(NODES, listed(summary(1), summary(2)))
-    one = event("hardware failure", InstanceId=instance(1), at=SINCE + 90)
-    endpoint.says(
-        EVENTS, {"Events": [one], "NextToken": "n"}, {"Events": [event("hardware failure", InstanceId=instance(2))]}
-    )
-    finding = only(look("aws.events", aws(chosen=nodes(2))))
-    assert list(finding.nodes) == ["ip-10-0-0-1", "ip-10-0-0-2"]
-    assert len(finding.proofs) == 2 and finding.since == SINCE + 60
+    one = [event("hardware failure", InstanceId=instance(1), at=SINCE + at) for at in (90, 80)]
+    two = event("hardware failure", InstanceId=instance(2))
+    endpoint.says(EVENTS, {"Events": one, "NextToken": "n"}, {"Events": [two, event("hardware failure")]})
+    first, second, third = look("aws.events", aws(chosen=nodes(2)))
+    assert (list(first.nodes), len(first.proofs), first.since) == (["ip-10-0-0-1"], 2, SINCE + 80)
+    assert list(second.nodes) == ["ip-10-0-0-2"] and second.values["instance_id"] == instance(2)
+    assert list(third.nodes) == [] and first.text == second.text == third.text
 
 
 @pytest.mark.parametrize(
@@ -351,6 +366,14 @@ def test_health_agent(endpoint: Endpoint, key: str, reason: str, text: str, expe
     assert text in finding.proofs[0].line and reason in finding.text
     asked = next(call.parameters for call in endpoint.calls if call.action == LOGS)
     assert (asked["logGroupName"], asked["startTime"]) == (LOG_GROUP, int(SINCE * 1000))
+
+
+def test_lines_outside_of_the_window_or_of_other_streams_say_nothing(endpoint: Endpoint) -> None:
+    old = {**detection(7, "XidHardwareFailure", XID), "timestamp": int((SINCE - 1) * 1000)}
+    other = {**detection(7, "XidHardwareFailure", XID), "logStreamName": "LifecycleConfig/workers/i-1"}
+    alive = line("SagemakerHealthMonitoringAgent/workers/i-1", "alive")
+    endpoint.says(LOGS, {"events": [old, other, alive]})
+    assert said(look("aws.health-agent", aws())) == [("PASS", None)]
 
 
 def test_a_silent_health_agent_is_unknown(endpoint: Endpoint) -> None:
@@ -443,3 +466,37 @@ def test_where_another_place_is_told_the_proof_names_it(endpoint: Endpoint) -> N
     place = replace(aws().place, cluster="other", arn=None, region="eu-west-1")
     finding = only(look("aws.cluster-status", aws(place)))
     assert finding.proofs[0].source == "aws sagemaker describe-cluster --cluster-name other --region eu-west-1"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_findings_have_what_the_guide_fills_in(joined: Endpoint, name: str) -> None:
+    joined.says(CLUSTER, cluster(ClusterStatus="Failed", NodeRecovery="None", InstanceGroups=[group(CurrentCount=1)]))
+    for finding in look(name, aws(chosen=nodes(1))):
+        if finding.status != "NOT-APPLICABLE":
+            assert (finding.values["cluster"], finding.values["region"]) == ("training", "us-west-2")
+
+
+def test_each_field_that_is_read_exists_in_the_api() -> None:
+    """``PrivateDnsName``, ``ClusterEventSummaries`` and the like are read by others, and come never."""
+    import botocore.session
+
+    from nccl_slurm.doctor.aws import cluster as readers
+    from nccl_slurm.doctor.aws import observed
+
+    model = botocore.session.get_session().get_service_model("sagemaker")
+    known: set[str] = set()
+    for operation in ("DescribeCluster", "ListClusterNodes", "DescribeClusterNode", "ListClusterEvents"):
+        known |= set(_members(model.operation_model(operation).output_shape))
+    read = set(re.findall(r'get\("([A-Z][A-Za-z]+)"\)', inspect.getsource(readers)))
+    read |= set(re.findall(r'"list_cluster_\w+", "(\w+)"', inspect.getsource(observed)))
+    assert {"PrivateDnsHostname", "ClusterNodeSummaries", "Events", "Description", "OverrideVpcConfig"} <= read
+    assert read <= known
+
+
+def _members(shape: Any) -> Iterator[str]:
+    if shape.type_name == "list":
+        yield from _members(shape.member)
+    elif shape.type_name == "structure":
+        for name, inner in shape.members.items():
+            yield name
+            yield from _members(inner)

@@ -11,7 +11,7 @@ import pytest
 
 from nccl_slurm.doctor.aws.client import POLICY, Client, Limits, Refused
 from nccl_slurm.doctor.check import NotObserved
-from tests.doctor.aws.endpoint import Endpoint, Error
+from tests.doctor.aws.endpoint import Endpoint, Error, Raw
 from tests.doctor.aws.world import LIMITS, cluster, listed, summary
 
 REGION = "us-west-2"
@@ -115,6 +115,28 @@ def test_credentials_that_are_refused_are_to_be_renewed(endpoint: Endpoint, code
     endpoint.says("sagemaker:DescribeCluster", Error(code))
     with pytest.raises(NotObserved, match="renew them"):
         client().ask("sagemaker", "describe_cluster", ClusterName="c")
+
+
+JUNK = [b"", b"{", b"[]", b"null", b'"x"', b"<html>proxy</html>", b"\xff\xfe", b"[" * 100_000]
+
+
+@pytest.mark.parametrize("body", JUNK, ids=range(len(JUNK)))
+@pytest.mark.parametrize("status", [200, 400])
+def test_an_answer_that_is_none_is_not_observed(endpoint: Endpoint, body: bytes, status: int) -> None:
+    """Or is one that tells nothing; it never raises anything else."""
+    asked = client(tries=1)
+    for service, operation, action, parameters in (
+        ("sagemaker", "describe_cluster", "sagemaker:DescribeCluster", {"ClusterName": "c"}),
+        ("ec2", "describe_security_groups", "ec2:DescribeSecurityGroups", {}),
+        ("sts", "get_caller_identity", "sts:GetCallerIdentity", {}),
+    ):
+        endpoint.says(action, Raw(body, status))
+        try:
+            reply = asked.ask(service, operation, **parameters)
+        except NotObserved as error:
+            assert str(error)
+        else:
+            assert set(reply) <= {"ResponseMetadata"}
 
 
 def test_no_credentials(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def test_the_cluster_and_all_its_instances(joined: Endpoint, made: Place) -> Non
     aws = observed(Place(cluster=made.cluster, region=REGION, hyperpod=True), 0.0, time.time())
     assert said(look("aws.cluster-status", aws)) == [("PASS", None)]
     assert len(aws.instances().items) == 60
-    assert said(look("aws.node-status", aws)) == [("PASS", None)]
+    assert set(said(look("aws.node-status", aws))) == {("PASS", None)}
     assert said(look("aws.node-recovery", aws))[0][0] in ("UNKNOWN", "PASS", "WARN")
 
 

@@ -57,9 +57,10 @@ def test_another_path_by_the_environment(tmp_path: Path) -> None:
         ({}, "training", "us-west-2"),
         ({"region": "eu-west-1"}, "training", "eu-west-1"),
         ({"region": "eu-west-1", "environ": {"AWS_REGION": "us-east-1"}}, "training", "eu-west-1"),
-        ({"environ": {"AWS_REGION": "us-east-1"}}, "training", "us-east-1"),
-        ({"environ": {"AWS_DEFAULT_REGION": "us-east-2"}}, "training", "us-east-2"),
-        ({"environ": {"AWS_REGION": "a", "AWS_DEFAULT_REGION": "b"}}, "training", "us-west-2"),
+        ({"environ": {"AWS_REGION": "us-east-1"}}, "training", "us-west-2"),
+        ({"cluster": "other", "environ": {"AWS_REGION": "us-east-1"}}, "other", "us-east-1"),
+        ({"cluster": "other", "environ": {"AWS_DEFAULT_REGION": "us-east-2"}}, "other", "us-east-2"),
+        ({"cluster": "other", "environ": {"AWS_REGION": "a", "AWS_DEFAULT_REGION": "b"}}, "other", "us-west-2"),
         ({"cluster": "other"}, "other", "us-west-2"),
         ({"cluster": ARN.replace("us-west-2", "eu-west-1")}, None, "eu-west-1"),
         ({"configured": ("third", "eu-west-1")}, "training", "us-west-2"),
@@ -80,6 +81,8 @@ def test_the_settings_tell_where_no_file_does(tmp_path: Path) -> None:
     place = find(configured=("training", "eu-west-1"), environ={}, sysroot=str(tmp_path))
     assert (place.cluster, place.region, place.hyperpod) == ("training", "eu-west-1", True)
     assert place.members is None and "No such file" in place.unread
+    place = find(configured=("training", "eu-west-1"), environ={"AWS_REGION": "us-east-1"}, sysroot=str(tmp_path))
+    assert place.region == "us-east-1"
 
 
 def test_no_mark_of_hyperpod(tmp_path: Path) -> None:

@@ -190,7 +190,8 @@ def test_the_finding_has_what_the_guide_needs(joined: Endpoint, network: Network
     vpc = {"SecurityGroupIds": [one], "Subnets": ["subnet-1"]}
     joined.says(CLUSTER, cluster(VpcConfig=vpc))
     (finding,) = look("aws.security-group", aws())
-    assert finding.values == {"group_id": one, "peer_id": one, "direction": "outbound", "region": "us-west-2"}
+    place = {"cluster": "training", "region": "us-west-2"}
+    assert finding.values == {"group_id": one, "peer_id": one, "direction": "outbound", **place}
     assert finding.proofs[0].source == f"aws ec2 describe-security-groups --group-ids {one} --region us-west-2"
 
 
