@@ -114,6 +114,7 @@ def of_transport(folder: Path, text: str, **more: Any) -> Any:
     [
         ("IB/0/GDRDMA", "IB", INFINIBAND, ["PASS"]),
         ("AWS Libfabric/0/GDRDMA", "AWS Libfabric", EFA, ["PASS"]),
+        ("Libfabric/0/GDRDMA", "Libfabric", EFA, ["PASS"]),
         ("Socket/0", "Socket", {}, ["PASS"]),
         ("Socket/0", "Socket", EFA, ["FAIL P1"]),
         ("Socket/0", "Socket", INFINIBAND, ["FAIL P1"]),
