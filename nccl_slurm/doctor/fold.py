@@ -117,12 +117,12 @@ def _one(group: Sequence[Finding]) -> Finding:
 
 
 def _proofs(group: Sequence[Finding]) -> Iterator[Proof]:
-    """Of several nodes each proof says whose it is; what many say alike is said once."""
-    several = len({node for one in group for node in one.nodes}) > 1
+    """What was found node by node says of each proof whose it is; what many say alike is said once."""
     alike: dict[Proof, set[str]] = {}
     for one in group:
         for proof in one.proofs:
             alike.setdefault(proof, set()).update(one.nodes)
+    by_node = len(group) > 1 and all(len(one.nodes) == 1 for one in group)
     for proof, nodes in list(alike.items())[:_MOST_PROOFS]:
         source = redacted(proof.source)
-        yield Proof(f"{fold(nodes)}: {source}" if several and nodes else source, redacted(proof.line))
+        yield Proof(f"{fold(nodes)}: {source}" if by_node else source, redacted(proof.line))

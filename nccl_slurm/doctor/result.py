@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.doctor import pointer
 from nccl_slurm.doctor.check import STATUSES, Finding
 from nccl_slurm.doctor.fold import worst
+from nccl_slurm.hosts import fold
 from nccl_slurm.recommend.site import Site
 from nccl_slurm.report.visible import visible
 
@@ -58,7 +59,22 @@ class Result:
         return _UNSEEN if nothing else _CLEAN
 
     def commands(self, finding: Finding) -> Sequence[str]:
-        return pointer.commands(finding, self.site, self.compute)
+        """What the finding itself does not name is that of the run: job, a node, controller, region."""
+        told = replace(finding, values={**self._values(), **finding.values})
+        return pointer.commands(told, self.site, self.compute)
+
+    def _values(self) -> dict[str, str]:
+        chosen = list(self.looked.chosen)
+        site = self.site
+        told = {
+            "job": self.job,
+            "node": chosen[0] if chosen else None,
+            "nodes": fold(chosen),
+            "controller": site.controllers[0] if site.controllers else None,
+            "region": site.region,
+            "cluster": site.aws_cluster,
+        }
+        return {name: value for name, value in told.items() if value}
 
     def to_json(self) -> dict[str, Any]:
         looked = self.looked

@@ -207,6 +207,7 @@ class _Doctor(_Run):
 
     slurm: AskedSlurm = field(kw_only=True)
     ways: Callable[[str], Sequence[Way]] | None = field(kw_only=True)
+    _ssh_why: list[str] = field(default_factory=list)
 
     def findings(self, told: Told) -> list[Finding]:
         given = texts(self.wish.bandwidth, "--bandwidth")
@@ -274,6 +275,7 @@ class _Doctor(_Run):
                 silent.append(replace(answer, why=str(error)))
             told(len(seen) + len(silent), len(choice.nodes))
         whys = {one.node: one.why for one in silent}
+        self.left_out += self._ssh_why if whys else []
         self.looked = Looked(list(choice.nodes), choice.of, by_way, whys)
         return Fleet(seen, whys), [*found, *_silent(self.of("node"), silent)]
 
@@ -340,7 +342,7 @@ class _Doctor(_Run):
         except ConfigError as error:
             if self.wish.ssh:
                 raise
-            self.left_out.append(f"SSH: {error}")
+            self._ssh_why.append(f"SSH: {error}")
             return []
         return [Ssh(visitor, {name: node.address or name for name, node in self.nodes().items()}, job)]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.doctor import pointer
@@ -31,10 +33,12 @@ def render(result: Result, *, color: bool = False, severity: Priority | None = N
     """``severity``: findings of that priority or worse. ``wide``: what passed, one by one."""
     lines = [*_head(result), ""]
     shown = at_least(result.findings, severity) if severity else list(result.findings)
-    causes = [one for one in shown if not one.explained_by and one.status in ("FAIL", "WARN", "UNKNOWN")]
+    causes = [one for one in shown if not one.explained_by and one.status in ("FAIL", "WARN")]
     under = [one for one in shown if one.explained_by]
     for one in causes:
         lines += [*_cause(result, one, [two for two in under if _belongs(two, one)], color), ""]
+    for group in _unseen(shown):
+        lines += [*_not_seen(group, under, color), ""]
     lines += _rest(result, wide)
     return "\n".join(lines)
 
@@ -78,6 +82,30 @@ def _cause(result: Result, finding: Finding, under: Sequence[Finding], color: bo
         yield f"     {_SUGGESTED}"
         yield from (f"       {visible(command, 1000)}" for command in commands)
     yield f"     guide: {pointer.pointer(finding.check)}"
+
+
+def _unseen(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """By nodes and reason: one source that can't be read, or a Slurm that does not answer, blinds many checks."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Finding]] = {}
+    for one in findings:
+        if one.status == "UNKNOWN" and not one.explained_by:
+            groups.setdefault((one.text, tuple(one.nodes)), []).append(one)
+    return list(groups.values())
+
+
+def _not_seen(group: Sequence[Finding], under: Sequence[Finding], color: bool) -> Iterator[str]:
+    """Without commands: nothing is known to be wrong. ``--explain`` has those by which a person may look himself."""
+    first = group[0]
+    if len(group) == 1:
+        yield _line(first, color)
+    else:
+        yield _line(replace(first, check="several checks"), color)
+        yield from textwrap.wrap(
+            ", ".join(one.check for one in group), 110, initial_indent="     ", subsequent_indent="     "
+        )
+    for check, nodes in _consequences([two for two in under if _belongs(two, first)]).items():
+        yield f"     explains {check}{f' on {fold(nodes)}' if nodes else ''}"
+    yield f"     guide: {pointer.pointer(first.check)}{' ...' if len(group) > 1 else ''}"
 
 
 def _consequences(under: Sequence[Finding]) -> Mapping[str, set[str]]:

@@ -174,7 +174,7 @@ def test_slurm_that_does_not_answer(slurm: StandIn) -> None:
         (slurm.folder / name).unlink()
     assert doctor(slurm, "--all-idle").exit_code == 3
     slurm.says("ping", "Slurmctld(primary) at c1 is DOWN\n")
-    done = doctor(slurm)
+    done = doctor(slurm, "--skip", "scheduler.munge")  # it works on this host or not
     assert done.exit_code == 1 and "P0 FAIL scheduler.controller no slurmctld answers" in done.stdout
 
 

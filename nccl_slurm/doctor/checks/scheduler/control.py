@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from nccl_slurm.doctor.check import Finding, NotObserved, Proof
 from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
@@ -76,7 +77,9 @@ def _database(seen: SlurmObserved) -> Iterator[Finding]:
 
 def _munge(seen: SlurmObserved) -> Iterator[Finding]:
     """Here, and of each node's credential here: another key, or clocks that differ, show in no other way."""
-    kind = seen.setting("AuthType")
+    kind = ""
+    with suppress(NotObserved):
+        kind = seen.setting("AuthType")
     if kind and kind != "auth/munge":
         yield Finding(MUNGE, "NOT-APPLICABLE", f"Slurm authenticates by {kind}")
         return

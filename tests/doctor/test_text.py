@@ -1,0 +1,75 @@
+"""What a person reads: causes above consequences, what is unseen in few lines, nothing that a terminal would act on."""
+
+from __future__ import annotations
+
+import pytest
+
+from nccl_slurm.doctor.check import Finding, Priority, Proof
+from nccl_slurm.doctor.result import Looked, Result
+from nccl_slurm.doctor.text import render
+
+CAUSE = Finding(
+    "node.fabric-manager",
+    "FAIL",
+    "does not run",
+    "P0",
+    nodes=("n1", "n2"),
+    since=0.0,
+    proofs=[Proof("systemctl show x", "ActiveState=failed\x1b[2J\u202e")],
+)
+UNDER = Finding("node.nvlink", "FAIL", "no link", "P0", nodes=("n1", "n2"), explained_by="node.fabric-manager")
+OTHER = Finding("node.nvlink", "WARN", "few links", "P2", nodes=("n3",))
+DARK = [Finding(f"node.{name}", "UNKNOWN", "nvidia-smi: not found", nodes=("n4",)) for name in ("ecc", "clocks")]
+LOOKED = Looked(["n1", "n2", "n3", "n4"], ways={"ssh": ["n1", "n2", "n3", "n4"]})
+
+
+def told(*findings: Finding, severity: Priority | None = None, wide: bool = False, color: bool = False) -> str:
+    result = Result(0.0, 1.0, findings, {one.check: "x" for one in findings}, looked=LOOKED)
+    return render(result, severity=severity, wide=wide, color=color)
+
+
+def test_a_consequence_stands_under_its_cause_alone() -> None:
+    text = told(CAUSE, UNDER, OTHER)
+    assert "P0 FAIL node.fabric-manager n[1-2]: does not run\n     since 1970-01-01T00:00:00.000Z\n" in text
+    assert "     explains node.nvlink on n[1-2]\n" in text
+    assert text.count("no link") == 0 and "P2 WARN node.nvlink n3: few links" in text
+    assert "guide: nccl-slurm explain node.fabric-manager" in text
+
+
+def test_what_a_terminal_would_act_on_is_shown() -> None:
+    text = told(CAUSE)
+    assert "systemctl show x: ActiveState=failed\\x1b[2J\\u202e" in text and "\x1b" not in text
+
+
+def test_one_reason_that_blinds_many_checks_is_told_once() -> None:
+    text = told(*DARK)
+    assert text.count("nvidia-smi: not found") == 1
+    assert "-- UNKNOWN several checks n4: nvidia-smi: not found\n     node.ecc, node.clocks\n" in text
+    assert "2 UNKNOWN; 0 checks passed" in text
+
+
+def test_a_check_that_passed_on_one_node_has_not_passed() -> None:
+    good = Finding("node.nvlink", "PASS", "all links", nodes=("n9",))
+    assert "0 checks passed" in told(OTHER, good) and "1 checks passed" in told(good)
+    assert "PASS node.nvlink n9: all links" in told(good, wide=True)
+    assert "all links" not in told(good)
+
+
+@pytest.mark.parametrize(("severity", "seen"), [(None, True), ("P2", True), ("P1", False), ("P0", False)])
+def test_severity(severity: Priority | None, seen: bool) -> None:
+    text = told(CAUSE, OTHER, *DARK, severity=severity)
+    assert ("few links" in text) == seen
+    assert "does not run" in text and "nvidia-smi: not found" in text
+
+
+def test_color_is_for_terminals() -> None:
+    assert "\x1b[31mP0 FAIL\x1b[0m" in told(CAUSE, color=True)
+
+
+def test_nodes_that_gave_nothing_are_counted() -> None:
+    result = Result(
+        0.0, 1.0, [], {}, looked=Looked(["n1", "n2"], of=9, ways={"ssh": ["n2"]}, silent={"n1": "no route"})
+    )
+    text = render(result)
+    assert "1 of 2 nodes answered, a sample of 9: nothing is said of the others" in text
+    assert result.to_json()["nodes"]["silent"] == [{"node": "n1", "why": "no route"}]
