@@ -1,7 +1,9 @@
 """JSON as its standard has it, with numbers that a clock or a counter can hold.
 
-Python's reader also takes NaN, makes infinity of ``1e999``, and reads integers of any length. A whole number may be
-written ``3.0``, also for JSON Schema: it becomes an int here, so that it prints as one.
+A whole number may be written ``3.0``, also for JSON Schema: it becomes an int here, so that it prints as one. orjson
+takes neither NaN nor infinity, nor UTF-8 that is none, and reads in a third of the time of Python's own reader: half of
+what a verdict of 16,384 ranks cost was the reading of their records. It refuses lone surrogates too, by which Python
+writes the bytes of a file's name that are not UTF-8: texts with those are left to Python.
 """
 
 from __future__ import annotations
@@ -9,31 +11,56 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import orjson
+
 __all__ = ["loads"]
 
-#: Of a 64-bit integer, with its sign.
-_INT_DIGITS, _BEYOND = 20, 1 << 64
+#: What needs more than 64 bits orjson reads as a float: that can't be told from 1e30, and no counter goes so far.
+_BEYOND = float(1 << 64)
 
 
 def loads(data: bytes) -> Any:
-    """UTF-8 alone. Raises ValueError."""
+    """UTF-8 alone, at most 1,024 levels deep. Raises ValueError."""
+    whole = [_read(data)]
+    containers: list[Any] = [whole]
+    for one in containers:  # grows while it is walked: no recursion, whatever the depth
+        for key, value in one.items() if type(one) is dict else enumerate(one):
+            kind = type(value)
+            if kind is float:
+                if value.is_integer():
+                    one[key] = _whole(value)
+            elif kind is dict or kind is list:
+                containers.append(value)
+    return whole[0]
+
+
+def _read(data: bytes) -> Any:
     try:
-        return json.loads(data.decode(), parse_constant=_no_number, parse_float=_float, parse_int=_int)
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        if b"\\ud" not in data.lower():
+            raise ValueError(str(error)) from None
+    try:
+        return json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite, parse_int=_finite_int)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
-def _no_number(digits: str) -> int:
+def _no_number(digits: str) -> float:
     raise ValueError(f"{digits[:40]} is no number")
 
 
-def _float(digits: str) -> float | int:
+def _finite(digits: str) -> float:
     value = float(digits)
+    return value if abs(value) < _BEYOND else _no_number(digits)
+
+
+def _finite_int(digits: str) -> float:
+    return int(digits) if len(digits) < 20 else _finite(digits)
+
+
+def _whole(value: float) -> int:
+    """Every float beyond 2^53 is a whole number."""
     if abs(value) >= _BEYOND:
-        return _no_number(digits)
-    return int(value) if value.is_integer() else value
-
-
-def _int(digits: str) -> int:
-    """What has more digits than a 64-bit integer can't be added to a float."""
-    return int(digits) if len(digits) <= _INT_DIGITS else _no_number(digits)
+        raise ValueError(f"{value:g} is no number that 64 bits hold")
+    return int(value)

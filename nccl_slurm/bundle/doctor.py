@@ -39,7 +39,8 @@ def of_run(job: str, config_path: str | None, command: Sequence[str] = ()) -> di
     answer = run(argv, limit_s=_LIMIT_S, limit_bytes=_MAX, env=_environment(), errors=False)
     value = _value(answer.text.encode())  # it ends with 1 where it found something
     if value is None:
-        raise InputError(answer.why or "printed no findings")
+        why = (answer.why or "it printed no findings").replace(": no message", "")
+        raise InputError(f"{why}; `nccl-slurm doctor --job {job}` by itself says more")
     return value
 
 

@@ -123,17 +123,18 @@ def _show(loaded: Config, which: str | None, as_json: bool) -> None:
         if which is not None and not rows:
             raise InputError(_unknown(which))
         if as_json:
-            shown = [_as_json(store, row) for row in rows]
+            shown = [_as_json(loaded, store, row) for row in rows]
             text = json.dumps({"schema": "nccl-slurm/review/1", "recommendations": shown})
         else:
-            text = "\n\n".join(_text(store, row) for row in rows) or "nothing is open"
+            text = "\n\n".join(_text(loaded, store, row) for row in rows) or "nothing is open"
     click.echo(text)
 
 
-def _as_json(store: Any, row: Any) -> dict[str, Any]:
+def _as_json(loaded: Config, store: Any, row: Any) -> dict[str, Any]:
     now = _now(store, row)
     shown = None if now is None else {**vars(now), "jobs": [vars(job) for job in now.jobs], "seen": rfc3339(now.seen)}
-    return {**recommendation_as_json(row), "outcome": _outcome(store, row), "now": shown}
+    told = {**recommendation_as_json(row), "commands": _runnable(row, now)}
+    return {**told, "outcome": _outcome(loaded, store, row), "now": shown}
 
 
 def _now(store: Any, row: Any) -> Any:
@@ -155,7 +156,7 @@ def _shown_now(now: Any) -> list[str]:
     return [] if now is None else [f"    now       {visible(line)}" for line in now.lines()]
 
 
-def _text(store: Any, row: Any) -> str:
+def _text(loaded: Config, store: Any, row: Any) -> str:
     from nccl_slurm.report.visible import visible
 
     lines = [
@@ -172,7 +173,7 @@ def _text(store: Any, row: Any) -> str:
         lines.append(
             f"    decided   {f'{_decided(row)}{until} '.lstrip()}by {visible(row.by)} {rfc3339(row.decided)}{note}"
         )
-    came = _outcome(store, row)
+    came = _outcome(loaded, store, row)
     if came is not None:
         lines.append(f"    outcome   {came}")
     now = _now(store, row)
@@ -185,10 +186,13 @@ def _decided(row: Any) -> str:
     return words.get(row.state, "")
 
 
-def _outcome(store: Any, row: Any) -> str | None:
+def _outcome(loaded: Config, store: Any, row: Any) -> str | None:
+    from nccl_slurm.cli.rules import policy_of
     from nccl_slurm.review.outcome import outcome
 
-    found = outcome(row, store.machine_of(row.identity))
+    if row.state not in ("accepted", "done"):
+        return None
+    found = outcome(row, store.machine_of(row.identity), policy_of(loaded))
     return None if found is None else found.text
 
 
@@ -210,13 +214,16 @@ def _place(fact: Mapping[str, Any]) -> str:
     return f"{visible(fact['file'] or fact['producer'])}:{fact['line'] or '-'}"
 
 
-def _commands(row: Any, now: Any) -> list[str]:
+def _runnable(row: Any, now: Any) -> list[str]:
     """None for what is closed, nor for what is not to be run now."""
+    return [] if now is None or now.held else list(row.commands)
+
+
+def _commands(row: Any, now: Any) -> list[str]:
     from nccl_slurm.report.visible import visible
 
-    if now is None or now.held:
-        return []
-    return [f"    {RUN_YOURSELF}", *[f"        {visible(line)}" for line in row.commands]] if row.commands else []
+    lines = [f"        {visible(line)}" for line in _runnable(row, now)]
+    return [f"    {RUN_YOURSELF}", *lines] if lines else []
 
 
 def _decide(loaded: Config, row: Any, decision: str, seconds: float, *, note: str, as_json: bool = False) -> None:
@@ -269,7 +276,7 @@ def _ask_one_by_one(loaded: Config) -> None:
         click.echo("nothing is open")
     for row in rows:
         with open_store(loaded) as store:  # not held while a person thinks
-            text = _text(store, row)
+            text = _text(loaded, store, row)
         click.echo(text)
         word = click.prompt(_QUESTION, type=click.Choice(list(_KEYS)), default="n")
         if _KEYS[word] == "quit":

@@ -135,10 +135,10 @@ def of_settings(facts: Iterable[Fact]) -> list[Fact]:
     return [fact for fact in facts if fact.kind in _OF_SETTINGS]
 
 
-def found(facts: Sequence[Fact]) -> list[Timeout]:
-    """Layer by layer from the bottom, each value once."""
+def found(clocks: Sequence[Fact]) -> list[Timeout]:
+    """Layer by layer from the bottom, each value once. ``clocks``: of `telling`."""
     lines: dict[tuple[Layer, float], list[Fact]] = {}
-    for layer, seconds, fact in _values(telling(facts)):
+    for layer, seconds, fact in _values(clocks):
         if 0 <= seconds < _SECONDS_MAX:
             lines.setdefault((layer, seconds), []).append(fact)
     ordered = sorted(lines.items(), key=lambda item: (LAYERS.index(item[0][0]), item[0][1]))
@@ -147,7 +147,7 @@ def found(facts: Sequence[Fact]) -> list[Timeout]:
 
 def retries(facts: Sequence[Fact]) -> list[Retries]:
     """One for each value found; by NCCL's default where only the version is known and a queue pair gave up."""
-    facts = of_settings(telling(facts))
+    facts = of_settings(facts)
     exponents, counts = _numbers(facts, "NCCL_IB_TIMEOUT"), _numbers(facts, "NCCL_IB_RETRY_CNT")
     if not exponents and not counts and not any(gave_up(fact) for fact in facts):
         return []
@@ -163,7 +163,7 @@ def retries(facts: Sequence[Fact]) -> list[Retries]:
 def unread(facts: Iterable[Fact]) -> dict[str, list[Fact]]:
     """Variables that the job sets and nothing reads → where."""
     lines: dict[str, list[Fact]] = {}
-    for name, _, fact in settings(telling(facts)):
+    for name, _, fact in settings(facts):
         if name in _UNREAD:
             lines.setdefault(name, []).append(fact)
     return lines
@@ -177,6 +177,9 @@ def gave_up(fact: Fact) -> bool:
 def _values(facts: Sequence[Fact]) -> Iterator[tuple[Layer, float, Fact]]:
     for fact in facts:
         layer = _OF_KIND.get(fact.kind)
+        if type(milliseconds := fact.data.get(KEY)) is int:  # nearly all of them
+            yield layer or GROUP, milliseconds / 1000, fact
+            continue
         if layer is None and KEY not in fact.data:
             continue
         milliseconds = _real(fact, KEY, "ms")

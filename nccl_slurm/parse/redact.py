@@ -69,7 +69,7 @@ _SIGNS = (
     "aiza",
     "ya29.",
     "gocspx-",
-    "1//0",
+    "1//0",  # _REFRESH
     "nvapi-",
     "npm_",
     "pypi-",
@@ -90,7 +90,9 @@ _MARKS = ("_", "-", ".", "/", ":", "")
 _BY_MARK = tuple(
     (mark, tuple(sign for sign in _SIGNS if next(one for one in _MARKS if one in sign) == mark)) for mark in _MARKS
 )
-_SIGNS_OF_SHAPES = tuple({sign.translate(str.maketrans("", "", "0123456789")) for sign in _SIGNS})
+#: Of what nothing but slashes is left without its digits, as it is left of paths: asked of the text itself.
+_REFRESH = "1//0"
+_SIGNS_OF_SHAPES = tuple({one.translate(str.maketrans("", "", "0123456789")) for one in _SIGNS if one != _REFRESH})
 #: Texts without their digits that hold none of these, and the length of their longest word: 2 MB.
 _CLEAN: dict[bytes, int] = {}
 _CLEAN_MOST, _CLEAN_LONGEST = 4096, 512
@@ -281,7 +283,7 @@ def _is_clean(text: str) -> bool:
     raw = text.encode("utf-8", "replace")
     shape = raw.translate(None, b"0123456789")
     longest = _CLEAN.get(shape)
-    if longest is None:
+    if longest is None or (b"//" in shape and _REFRESH in text):
         if _has_sign(text.lower()):
             return False
         _remember(shape)

@@ -264,7 +264,7 @@ def _timeouts(facts: Sequence[Fact]) -> list[dict[str, Any]]:
     """The clocks that were found, by layer from the bottom up: how long each waits before it gives up."""
     return [
         {"layer": one.layer.name, "seconds": one.seconds, "from": [fact.id for fact in one.facts[:TIMEOUT_FACTS]]}
-        for one in timeout.found(facts)
+        for one in timeout.found(timeout.telling(facts))
     ]
 
 

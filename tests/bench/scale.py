@@ -21,9 +21,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 from typing import NoReturn
 
 from nccl_slurm import strict_json
@@ -39,6 +41,7 @@ __all__ = ["main"]
 
 FILES, SIZES = 1024, (8, 64, 512, 4096, 16384)
 FILE_BYTES = 1_000_000
+TURNS = 3
 #: Bars: CPU seconds and MB for 1,024 files; for 16,384 ranks' records; cost of a rank at the largest size, times that
 #: at the largest size but one.
 FILES_S, FILES_MB = 10.0, 500.0
@@ -52,10 +55,16 @@ class Cost:
     mb: float
 
     @classmethod
-    def of(cls, command: Sequence[str], folder: Path | None = None) -> Cost:
+    def of(cls, command: Sequence[str]) -> Cost:
+        """The median of three runs, and the largest size."""
+        each = [cls._once(command) for _ in range(TURNS)]
+        return cls(median(one.cpu_s for one in each), max(one.mb for one in each))
+
+    @classmethod
+    def _once(cls, command: Sequence[str]) -> Cost:
         """Its output is read and thrown away. Raises SystemExit where it fails."""
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path[:1], str(Path.cwd())])}
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=folder, env=env)
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, env=env)
         assert child.stdout is not None
         while child.stdout.read(1 << 20):
             pass
@@ -96,7 +105,8 @@ def _story(ranks: int) -> Story:
 
 
 def _of_files(scratch: Path, ranks: int) -> Iterator[Figure]:
-    folder = _filled(scratch / f"files-{ranks}", ranks)
+    folder = scratch / f"files-{ranks}"
+    _made(_filled, folder, ranks)
     names = [str(path) for path in folder.rglob("*") if path.is_file()]
     total = sum(os.path.getsize(name) for name in names) / 1e6
     print(f"{ranks} ranks: {len(names)} files, {total:.0f} MB", file=sys.stderr)
@@ -107,7 +117,16 @@ def _of_files(scratch: Path, ranks: int) -> Iterator[Figure]:
     yield _barred(f"report of {ranks} ranks x 1 MB, memory", cost.mb, "MB", FILES_MB, ranks == FILES)
 
 
-def _filled(folder: Path, ranks: int) -> Path:
+def _made(make: Callable[[Path, int], None], folder: Path, ranks: int) -> None:
+    """In a process of its own: a child's largest size, as the kernel counts it, begins with that of its parent."""
+    child = get_context("fork").Process(target=make, args=(folder, ranks))
+    child.start()
+    child.join()
+    if child.exitcode:
+        raise SystemExit(f"bench: {folder} could not be filled")
+
+
+def _filled(folder: Path, ranks: int) -> None:
     """Each rank's own words come after so many steps that all its files have 1 MB."""
     if not folder.exists():
         story = _story(ranks)
@@ -123,7 +142,6 @@ def _filled(folder: Path, ranks: int) -> Path:
                         break
                 file.write(own)
             os.utime(path, (story.end, story.end))
-    return folder
 
 
 # --- node records
@@ -132,7 +150,8 @@ def _filled(folder: Path, ranks: int) -> Path:
 def _of_records(scratch: Path, sizes: Sequence[int]) -> Iterator[Figure]:
     costs = {}
     for ranks in sizes:
-        folder = _recorded(scratch / f"records-{ranks}", ranks)
+        folder = scratch / f"records-{ranks}"
+        _made(_recorded, folder, ranks)
         cost = Cost.of([sys.executable, "-m", "tests.bench.scale", "--verdict", str(folder)])
         plain = Cost.of(["cat", *map(str, folder.glob("*.json"))])
         costs[ranks] = cost
@@ -159,14 +178,13 @@ def _barred(name: str, value: float, unit: str, bar: float, barred: bool) -> Fig
     return figure_of(name, value, unit, bar) if barred else Figure(name, f"{value:.3g} {unit}")
 
 
-def _recorded(folder: Path, ranks: int) -> Path:
+def _recorded(folder: Path, ranks: int) -> None:
     if not (folder / "done").exists():
         folder.mkdir(parents=True, exist_ok=True)
         story, rows = _story(ranks), load_rows()
         for host, record in node_records(story, rows):
             (folder / f"{host}.json").write_text(json.dumps(record, separators=(",", ":")))
         (folder / "done").write_text(str(ranks))
-    return folder
 
 
 @collector_at_rest()

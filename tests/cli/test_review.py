@@ -271,6 +271,7 @@ def test_what_is_closed_has_no_command(site: Path, capsys: pytest.CaptureFixture
         store.save_recommendations([(gone, by_daemon(gone, "withdrawn", NOW, "ctl"))])
     status, out, _ = run(capsys, "review", "n1")
     assert status == 0 and review.RUN_YOURSELF not in out and "decided   by alice" in out
+    assert json.loads(run(capsys, "review", "1", "--json")[1])["recommendations"][0]["commands"] == []
 
 
 def test_while_recovery_is_in_progress_no_command_is_printed(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -279,6 +280,7 @@ def test_while_recovery_is_in_progress_no_command_is_printed(site: Path, capsys:
     for words in (("review", "n1"), ("review", "n1", "--accept")):
         _, out, _ = run(capsys, *words)
         assert "run now: recovery is in progress (REBOOT_ISSUED)" in out and REBOOT not in out
+    assert json.loads(run(capsys, "review", "n1", "--json")[1])["recommendations"][0]["commands"] == []
 
 
 @pytest.mark.parametrize("which", ["\u00b2", "9" * 23, "9" * 5000, "#", "n9"])

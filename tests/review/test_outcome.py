@@ -6,6 +6,7 @@ import pytest
 
 from nccl_slurm.history.machine import Machine, MachineEvent
 from nccl_slurm.history.rows import RecommendationRow
+from nccl_slurm.recommend.policy import load
 from nccl_slurm.review.outcome import outcome
 from tests.review.test_queue import NOW, row
 
@@ -76,6 +77,14 @@ def test_what_has_no_class_of_its_own_has_the_tables(
 ) -> None:
     accepted = row("reboot", state="accepted", decided=NOW, failure_class=failure_class)
     found = outcome(accepted, Machine("i-1", "n1", events=events))
+    assert found is not None and found.came_back == (None if came_back is None else NOW + came_back)
+
+
+@pytest.mark.parametrize(("gap_s", "came_back"), [(180, None), (9000, 90.0)])
+def test_what_one_burst_is_the_sites_row_says(gap_s: int, came_back: float | None) -> None:
+    site = f'[[limit]]\nid = "burst-gap-s"\nvalue = {gap_s}\nmeans = "of this site"\nsource = "this site"\n'
+    events = [lost(-9000.0, B2), lost(-600.0, A1), REBOOTED, lost(90.0, B2)]
+    found = outcome(row("reboot", state="accepted", decided=NOW), Machine("i-1", "n1", events=events), load([site]))
     assert found is not None and found.came_back == (None if came_back is None else NOW + came_back)
 
 
