@@ -60,6 +60,63 @@ def test_a_failure_is_told_with_its_line(tmp_path: Path) -> None:
     assert found.proofs[0].source.endswith("slurm-42.out:3") and "CUDA out of memory" in found.proofs[0].line
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.", "rendezvous-store"),
+        ("The client socket has timed out after 60000ms while trying to connect to (n1, 29500).", "rendezvous-store"),
+        (
+            "The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
+            "rendezvous-store",
+        ),
+        ("torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError", "rendezvous-store"),
+        ("n1:1:2 [0] a.cc:1 NCCL WARN NET/OFI OFI fi_getinfo() call failed: No data available", "net-efa-ofi"),
+        (
+            "n1:1:2 [0] a.cc:1 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+            "resource-memlock",
+        ),
+        ("n1:1:2 [0] a.cc:1 NCCL WARN Error: failed to extend /dev/shm/nccl-abcdef to 9637892 bytes", "resource-shm"),
+        (
+            "n1:1:2 [0] a.cc:1 NCCL WARN Mismatched NCCL version detected : rank 0 version 22005 rank 1 version 21805",
+            "version-mismatch",
+        ),
+        ("n1:1:2 [0] a.cc:1 NCCL WARN Bootstrap : no socket interface found", "net-socket-connect"),
+        (
+            "n1:1:2 [0] a.cc:1 NCCL WARN socketStartConnect: Connect to 10.0.0.2<40> failed : Connection refused",
+            "net-socket-connect",
+        ),
+        ("n1:1:2 [0] a.cc:1 NCCL WARN Cuda failure 'unspecified launch failure'", "gpu-app-fault"),
+        ("RuntimeError: CUDA error: no kernel image is available for execution on the device", "version-mismatch"),
+        (
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0. Some of the step tasks have been OOM Killed.",
+            "host-oom",
+        ),
+        (MISSED.format(rank=3), "collective-hang-unattributed"),
+    ],
+)
+def test_lines_that_real_software_prints(line: str, expected: str, tmp_path: Path) -> None:
+    """In the place of patterns of others that nothing prints."""
+    (found,) = of_output(tmp_path, f"{CALM}{line}\n")
+    assert (found.status, found.values["class"]) == ("FAIL", expected)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "DistBackendError: NCCL error in: ../a.cpp:93, unhandled system error, NCCL version 2.21.5",
+            "P1",
+        ),
+        ("n1:1:2 [0] transport.cc:10 NCCL WARN Could not enable P2P between dev 0(=1a000) and dev 1(=1b000)", "P2"),
+        ("n1:1:2 [0] shmutils.cc:1 NCCL WARN unlink shared memory /dev/shm/nccl-x failed", "P2"),
+    ],
+)
+def test_what_decides_nothing_is_not_passed(line: str, expected: str, tmp_path: Path) -> None:
+    (found,) = of_output(tmp_path, f"{CALM}{line}\n")
+    assert (found.status, found.priority) == ("WARN", expected)
+    assert found.proofs[0].source.endswith(":3")
+
+
 def test_in_a_job_that_runs_it_is_a_warning(tmp_path: Path) -> None:
     """It may have been caught."""
     (found,) = said(OUTPUT, job(even(), output=written(tmp_path, f"{CALM}{OOM}\n"), state="RUNNING"))

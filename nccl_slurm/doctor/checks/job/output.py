@@ -18,6 +18,19 @@ ID = "job.output"
 #: Classes in which nothing has gone wrong.
 _FINE = frozenset({"benign", "benign-teardown"})
 _ENDED_BY_OTHERS = frozenset({"preempt-cancel"})
+#: Lines that decide nothing by themselves, and are no good sign. An exception's text is worth more than a warning.
+_RAISED = frozenset({"torch.nccl-error", "nccl.ras-error"})
+_WARNED = frozenset(
+    {
+        "nccl.warn",
+        "nccl.ib-stall",
+        "nccl.ib-device-failed",
+        "nccl.ib-post",
+        "nccl.fabric-hint",
+        "nccl.bootstrap-root",
+        "framework.slow-ranks",
+    }
+)
 _RUNNING = ("RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
 
 
@@ -35,12 +48,24 @@ def _found(observed: JobObserved, parsed: Parsed) -> Finding:
     facts = numbered(parsed.facts)
     telling = [fact for fact in facts if fact.role in ("cause", "consequence")]
     if not telling:
-        size = f"{parsed.bytes_read / (1 << 20):.1f} MiB"
-        return Finding(ID, "PASS", f"{size} of output hold no line of a failure that is known")
+        return _of_signs(parsed, facts)
     verdict = _verdict(observed, Evidence(None, (), facts, parsed.ranks, parsed.gaps, parsed.world_size))
     if verdict.failure_class in _FINE:
         return Finding(ID, "PASS", verdict.summary, proofs=lines_of(telling[:1]))
     return _told(observed, verdict, facts, telling)
+
+
+def _of_signs(parsed: Parsed, facts: Sequence[Fact]) -> Finding:
+    raised = [fact for fact in facts if fact.kind in _RAISED]
+    warned = [fact for fact in facts if fact.kind in _WARNED]
+    if raised:
+        text = f"{len(raised)} lines tell of errors of NCCL, and none of their cause"
+        return Finding(ID, "WARN", text, "P1", proofs=lines_of(raised[:SHOWN]))
+    if warned:
+        text = f"{len(warned)} warnings, and no line of a failure"
+        return Finding(ID, "WARN", text, "P2", proofs=lines_of(warned[:SHOWN]))
+    size = f"{parsed.bytes_read / (1 << 20):.1f} MiB"
+    return Finding(ID, "PASS", f"{size} of output hold no line of a failure that is known")
 
 
 def _verdict(observed: JobObserved, evidence: Evidence) -> Verdict:
