@@ -56,14 +56,12 @@ def _library(kind: str) -> Callable[[Observation], str | None]:
     """Of the ranks that run there, by what the file says of itself."""
 
     def read(seen: Observation) -> str | None:
-        told = seen.reader("ranks")
-        files = told.get("libraries") if isinstance(told, dict) else None
+        files = machine.fields(machine.reader(seen, "ranks").get("libraries"))
         versions = []
         for row in machine.ranks(seen):
             for one in machine.libraries_of(row):
                 if one.kind == kind:
-                    file = files.get(one.path) if isinstance(files, dict) else None
-                    versions.append(_of_file(file) or one.version or one.path)
+                    versions.append(_of_file(files.get(one.path)) or one.version or one.path)
         return _joined(versions)
 
     return read

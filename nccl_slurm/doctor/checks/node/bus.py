@@ -195,7 +195,7 @@ def _by_modules(look: Look) -> Iterator[Finding]:
 
 def _numa(look: Look) -> Iterator[Finding]:
     """Memory on each node of the machine, and GPUs that tell which they are near."""
-    files = look.seen.files("numa")
+    files = {path: text for path, text in look.seen.files("numa").items() if path.count("/") > 1}
     empty = [
         path.split("/")[-2]
         for path, text in files.items()
@@ -223,7 +223,7 @@ def _lost_gpus(look: Look) -> list[str]:
         if is_absent(error):
             return []
         raise
-    slots = {path.split("/")[-2].lower() for path in told}
+    slots = {path.split("/")[-2].lower() for path in told if path.count("/") > 1}
     return [one.slot for one in found if one.numa is None and one.slot in slots]
 
 

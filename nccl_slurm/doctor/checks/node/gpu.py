@@ -109,7 +109,7 @@ def _stuck(look: Look) -> Iterator[Finding]:
         rows = look.seen.reader("stuck")
     except NotObserved:
         return
-    held = [row for row in rows if isinstance(row, dict) and row.get("gpu")] if isinstance(rows, list) else []
+    held = [row for row in machine.rows(rows) if row.get("gpu")]
     if held:
         proofs = [Proof(f"/proc/{row.get('pid')}/stat", f"{row.get('comm')} D {row.get('wchan')}") for row in held]
         yield look.fail("P0", f"{len(held)} processes hang in the GPU driver and can't be ended", *proofs)
@@ -257,8 +257,8 @@ def _processes(look: Look) -> Iterator[Finding]:
     if machine.has_gpus(look.seen) is False:
         yield look.not_applicable(_NONE)
         return
-    told = look.seen.reader("gpu-holders")
-    rows = [row for row in told.get("processes", ()) if isinstance(row, dict)] if isinstance(told, dict) else []
+    told = machine.reader(look.seen, "gpu-holders")
+    rows = machine.rows(told.get("processes"))
     left = [row for row in rows if _is_left(look, row)]
     if left:
         proofs = [Proof(f"/proc/{row.get('pid')}", _named(row)) for row in left]

@@ -6,7 +6,7 @@ with a driver's own form. What each is worth is in data/xid.toml and data/faults
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nccl_slurm.doctor.check import Finding, NotObserved, Priority, Proof
@@ -153,9 +153,9 @@ _WORDS = {
 }
 
 
-def _log(look: Look) -> dict[str, Any]:
-    told = look.seen.reader("kernel")
-    if not isinstance(told, dict) or not isinstance(told.get("lines"), list):
+def _log(look: Look) -> Mapping[str, Any]:
+    told = machine.reader(look.seen, "kernel")
+    if not isinstance(told.get("lines"), list):
         raise NotObserved("kernel: the node's answer is none")
     return told
 

@@ -30,8 +30,7 @@ def _limit(look: Look, name: str) -> list[tuple[str, float, Proof]]:
     """(whose, soft limit, proof), of every rank; where none runs, of what starts them."""
     rows = [("rank", row) for row in _ranks(look)]
     if not rows:
-        told = look.seen.reader("daemons")
-        daemons = [row for row in told if isinstance(row, dict)] if isinstance(told, list) else []
+        daemons = machine.rows(look.seen.reader("daemons"))
         rows += [(comm, row) for comm in _LIMITS_OF for row in daemons if row.get("comm") == comm][:1]
     found = []
     for whose, row in rows:
@@ -114,8 +113,7 @@ def _shm(look: Look) -> Iterator[Finding]:
     rows = [(f"/proc/{row.get('pid')}/root/dev/shm", row.get("shm")) for row in _ranks(look)]
     rooms = {where: room for where, room in rows if isinstance(room, dict)}
     if not rooms:
-        told = look.seen.reader("mounts")
-        room = told.get("room", {}).get(_SHM) if isinstance(told, dict) else None
+        room = machine.fields(machine.reader(look.seen, "mounts").get("room")).get(_SHM)
         if not isinstance(room, dict):
             raise NotObserved(f"{_SHM} is not there, or can't be read")
         rooms = {_SHM: room}
@@ -154,9 +152,8 @@ def _number(room: Mapping[str, Any], key: str) -> float:
 
 def _stale(look: Look) -> Iterator[Finding]:
     """Files of NCCL that no process has mapped: left by ranks that were killed. Those of a running job are none."""
-    told = look.seen.reader("shm-files")
-    rows = [row for row in told.get("files", ()) if isinstance(row, dict)] if isinstance(told, dict) else []
-    mine = [row for row in rows if "/nccl-" in str(row.get("path"))]
+    told = machine.reader(look.seen, "shm-files")
+    mine = [row for row in machine.rows(told.get("files")) if "/nccl-" in str(row.get("path"))]
     left = [row for row in mine if not row.get("holders") and look.seen.at - _number(row, "mtime") > _YOUNG_S]
     if left and told.get("unreadable"):
         yield look.unknown(f"{len(left)} files of NCCL may be left over: processes of other users can't be looked at")
@@ -181,15 +178,12 @@ def _huge(look: Look) -> Iterator[Finding]:
     proof = Proof("/proc/meminfo", f"HugePages_Total {total}, HugePages_Free {free}")
     if total and not free:
         yield look.warn("P2", "all huge pages are taken: EFA falls back to ordinary ones", proof)
-    elif not total and not any("FI_EFA_USE_HUGE_PAGE" in _environment(row) for row in _ranks(look)):
+    elif not total and not any(
+        "FI_EFA_USE_HUGE_PAGE" in machine.fields(row.get("environment")) for row in _ranks(look)
+    ):
         yield look.warn("P2", "there are no huge pages: EFA's buffers take ordinary ones", proof)
     else:
         yield look.passed("huge pages are free", proof)
-
-
-def _environment(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    value = row.get("environment")
-    return value if isinstance(value, dict) else {}
 
 
 CHECKS: Iterable[NodeCheck] = (

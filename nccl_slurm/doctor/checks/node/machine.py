@@ -21,6 +21,7 @@ __all__ = [
     "asked",
     "devices",
     "dmi",
+    "fields",
     "functions",
     "gpus",
     "gres",
@@ -31,6 +32,8 @@ __all__ = [
     "libraries_of",
     "pattern_rows",
     "ranks",
+    "reader",
+    "rows",
     "smi_proof",
     "window",
 ]
@@ -130,15 +133,31 @@ def devices(seen: Observation, *keys: str) -> list[ports.Device]:
 
 def ranks(seen: Observation) -> list[Mapping[str, Any]]:
     """Rows of `gather.ranks`. Empty: no rank is on this node. Raises where others' processes can't be read."""
-    told = seen.reader("ranks")
-    rows = told.get("ranks") if isinstance(told, dict) else None
-    if not isinstance(rows, list):
+    told = reader(seen, "ranks")
+    if not isinstance(told.get("ranks"), list):
         raise NotObserved("ranks: the node's answer is none")
-    found: list[Mapping[str, Any]] = [row for row in rows if isinstance(row, dict)]
+    found = rows(told["ranks"])
     unreadable = told.get("unreadable")
     if not found and unreadable:
         raise NotObserved(f"{unreadable} processes of the job belong to another user: look as that user, or as root")
     return found
+
+
+def fields(value: Any) -> Mapping[str, Any]:
+    """Of what a node said: empty where it is no object."""
+    return value if isinstance(value, dict) else {}
+
+
+def rows(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def reader(seen: Observation, key: str) -> Mapping[str, Any]:
+    """Raises where its answer is no object."""
+    value = seen.reader(key)
+    if not isinstance(value, dict):
+        raise NotObserved(f"{key}: the node's answer is none")
+    return value
 
 
 def jobs(seen: Observation) -> str:

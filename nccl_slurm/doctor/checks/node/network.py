@@ -264,13 +264,13 @@ def _rules(look: Look, key: str) -> str | None:
 def _in_use(look: Look) -> list[int]:
     """Ports on which ranks listen, and those where they meet; else the usual ones."""
     try:
-        rows = machine.ranks(look.seen)
+        rows: Sequence[Mapping[str, object]] = machine.ranks(look.seen)
     except NotObserved:
-        rows = []
-    ports = {port for row in rows for port in row.get("listens") or () if isinstance(port, int)}
+        rows = ()
+    ports: set[int] = set()
     for row in rows:
-        environment = row.get("environment")
-        port = environment.get("MASTER_PORT", "") if isinstance(environment, dict) else ""
+        listens, port = row.get("listens"), machine.fields(row.get("environment")).get("MASTER_PORT", "")
+        ports.update(one for one in (listens if isinstance(listens, list) else ()) if isinstance(one, int))
         if str(port).isascii() and str(port).isdigit():
             ports.add(int(port))
     return sorted(ports) or list(_RENDEZVOUS)
@@ -280,8 +280,8 @@ def _in_use(look: Look) -> list[int]:
 
 
 def _dns(look: Look) -> Iterator[Finding]:
-    told = look.seen.reader("names")
-    rows = {name: one for name, one in told.items() if isinstance(one, dict)} if isinstance(told, dict) else {}
+    told = machine.reader(look.seen, "names")
+    rows = {name: one for name, one in told.items() if isinstance(one, dict)}
     if not rows:
         yield look.not_applicable("no rank here goes by a name (MASTER_ADDR)")
         return

@@ -33,8 +33,7 @@ def _by_rank(look: Look, *kinds: str) -> list[tuple[Mapping[str, Any], list[Libr
 
 
 def _rank(row: Mapping[str, Any]) -> str:
-    environment = row.get("environment")
-    number = environment.get("RANK") if isinstance(environment, dict) else None
+    number = machine.fields(row.get("environment")).get("RANK")
     return f"rank {number}" if number else f"pid {row.get('pid')}"
 
 
@@ -57,8 +56,7 @@ def _plugin(look: Look) -> Iterator[Finding]:
     ranks = _by_rank(look, "ofi-plugin", "net-plugin")
     without = [row for row, found in ranks if not found]
     if without:
-        environment = without[0].get("environment")
-        path = environment.get("LD_LIBRARY_PATH", "") if isinstance(environment, dict) else ""
+        path = machine.fields(without[0].get("environment")).get("LD_LIBRARY_PATH", "")
         proofs = [_maps(row, "libnccl.so, and no libnccl-net*.so") for row in without]
         proofs.append(Proof(f"/proc/{without[0].get('pid')}/environ", f"LD_LIBRARY_PATH={path}"[:300]))
         text = f"{len(without)} of {len(ranks)} ranks have NCCL and no plugin for EFA: they talk by sockets"
@@ -170,9 +168,7 @@ def _differing(look: Look, ranks: Sequence[tuple[Mapping[str, Any], list[Library
 
 def _version(look: Look, one: Library) -> str:
     """What the file says of itself, else what its name says, else its path."""
-    told = look.seen.reader("ranks")
-    files = told.get("libraries") if isinstance(told, dict) else None
-    file = files.get(one.path) if isinstance(files, dict) else None
+    file = machine.fields(machine.fields(look.seen.reader("ranks")).get("libraries")).get(one.path)
     if not isinstance(file, dict):
         return one.version or one.path
     real = re.search(r"\.so\.([0-9.]{3,20})\Z", str(file.get("real", "")))
@@ -206,14 +202,13 @@ _BAD_RAS: Mapping[str, tuple[Priority, str]] = {
 def _ras(look: Look) -> Iterator[Finding]:
     """NCCL from 2.24 on. The one node that is asked for the job's whole state answers for all ranks."""
     try:
-        told = look.seen.reader("ras")
+        told = machine.reader(look.seen, "ras")
     except NotObserved as error:
         if not _by_rank_or_none(look):
             yield look.not_applicable(_NO_RANK)
             return
         raise NotObserved(f"{error} (NCCL older than 2.24, or NCCL_RAS_ENABLE=0, has no RAS)") from None
-    text = str(told.get("status") or "") if isinstance(told, dict) else ""
-    where = str(told.get("address", ""))[:100] if isinstance(told, dict) else ""
+    text, where = str(told.get("status") or ""), str(told.get("address", ""))[:100]
     wrong = _said(text)
     for kind, lines in wrong.items():
         proofs = [Proof(f"NCCL RAS {where}", line) for line in lines]

@@ -19,8 +19,8 @@ _NO_DISK = ("/dev/shm", _NVME)  # noqa: S108 # has a check of its own
 
 
 def _mounts(look: Look) -> tuple[list[list[str]], Mapping[str, Mapping[str, Any]]]:
-    told = look.seen.reader("mounts")
-    if not isinstance(told, dict) or not isinstance(told.get("room"), dict):
+    told = machine.reader(look.seen, "mounts")
+    if not isinstance(told.get("room"), dict):
         raise NotObserved("mounts: the node's answer is none")
     rows = told.get("table")
     rows = [list(map(str, row)) for row in rows if isinstance(row, list)] if isinstance(rows, list) else []
