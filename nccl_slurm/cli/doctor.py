@@ -67,7 +67,7 @@ def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> f
 @click.option("--bandwidth-before", multiple=True, metavar="PATH", type=click.Path(), help="The same of earlier.")
 @click.option("--sweep", type=click.Choice(SWEEPS), help="Print commands that measure the chosen nodes; look at none.")
 @click.option("--limit", type=click.FloatRange(min=1), default=45.0, show_default=True, help="Seconds for a node.")
-@click.option("--at-once", type=click.IntRange(1, 512), default=128, show_default=True, help="Nodes at the same time.")
+@click.option("--at-once", type=click.IntRange(1, 256), default=128, show_default=True, help="Nodes at the same time.")
 @click.option("--sysroot", default="", hidden=True)
 @click.option("--commands", default="", hidden=True)
 @json_option

@@ -39,6 +39,8 @@ _FEED = (
     '{{ timeout -k 5 {limit:g} "$p" -I -S -B - 2>&1; exit 0; }}; '
     "done; echo no Python 3.8 or newer in the usual places; exit 0"
 )
+#: Nothing of the caller's; our own TaskProlog takes what has the second one for no rank.
+_EXPORT = "--export=NCCL_SLURM_DOCTOR=on,NCCL_SLURM_WATCH=on"
 #: Of the caller's environment: what srun(1) takes as options there and a site may require.
 _SRUN_OPTIONS = ("SLURM_ACCOUNT", "SLURM_PARTITION", "SLURM_QOS", "SLURM_RESERVATION")
 
@@ -87,7 +89,7 @@ class JobStep:
     def command(self, node: str, limit_s: float) -> list[str]:
         options = [f"--jobid={self.raw_id}", f"--job-name={READER_STEP}", "--overlap", f"--nodelist={node}"]
         options += ["--nodes=1", "--ntasks=1", "--mem=0", "--mpi=none", "--quiet", "--chdir=/", "--kill-on-bad-exit=0"]
-        options += ["--export=NCCL_SLURM_DOCTOR=on"]
+        options += [_EXPORT]
         return [os.path.join(self.bin_folder, "srun"), *options, "/bin/sh", "-c", feed(limit_s)]
 
     def ask(self, node: str, program: bytes, limit_s: float) -> bytes:
@@ -116,7 +118,7 @@ class IdleJob:
         memory = min(512, int(fields.get("RealMemory", "1") or 1) if fields.get("RealMemory", "1").isdigit() else 1)
         options = ["--job-name=nccl-slurm-doctor", f"--time={_minutes(limit_s)}", f"--immediate={_IMMEDIATE_S}"]
         options += [f"--partition={partition}", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--cpus-per-task=1"]
-        options += [f"--mem={memory}", "--mpi=none", "--quiet", "--chdir=/", "--export=NCCL_SLURM_DOCTOR=on"]
+        options += [f"--mem={memory}", "--mpi=none", "--quiet", "--chdir=/", _EXPORT]
         options += [f"--gres={gres}"] if (gres := gpus_of(fields.get("Gres", ""))) else []
         return [os.path.join(self.bin_folder, "srun"), *options, "/bin/sh", "-c", feed(limit_s)]
 
@@ -309,4 +311,7 @@ def _ask(node: str, ways: Sequence[Way], program: bytes, limit_s: float) -> Answ
         except Unreached as error:
             tried = tried or not isinstance(error, NoPlace)
             whys.append(f"{error} ({way.name})" if len(ways) > 1 else str(error))
+        except Exception as error:  # a fault of ours, or of a library: it must not cost the other nodes
+            tried = True
+            whys.append(f"{type(error).__name__}: {error} ({way.name})")
     return Answer(node, "", why="; ".join(whys) or "it is not idle, and there is no SSH account for it", tried=tried)

@@ -296,6 +296,7 @@ class _Doctor(_Run):
 
         config = parse_config(said) if isinstance(said := self.slurm.said("config"), str) else None
         named = (*config.prolog, *config.epilog, *config.task_prolog) if config else ()
+        named = (*named, *(one.path for one in self.slurm.plugins() if one.required))
         return [path for path in named if path.startswith("/")]
 
     def _ways(self, choice: Choice) -> Callable[[str], Sequence[Way]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
 import socket
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,10 +16,11 @@ from functools import cached_property
 from nccl_slurm.config import Config
 from nccl_slurm.doctor.check import NotObserved
 from nccl_slurm.doctor.checks.scheduler.jobs import QUEUE_FORMAT
-from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
+from nccl_slurm.doctor.checks.scheduler.observed import Plugin, SlurmObserved
 from nccl_slurm.doctor.observation import Fleet, Observation
 from nccl_slurm.errors import NcclSlurmError, SlurmUnreachable
 from nccl_slurm.install.facts import find_slurm
+from nccl_slurm.install.slurmconf import values
 from nccl_slurm.scheduler.cli_client import CliClient, run_command
 from nccl_slurm.scheduler.client import Accounted, LiveJob
 
@@ -98,7 +100,16 @@ class AskedSlurm:
             credentials = dict(zip(made, pool.map(self._unmunged, made.values()), strict=True))
         observed = SlurmObserved(now, texts, fleet, chosen, credentials)
         here, on_controller = _here(observed)
-        return replace(observed, here=here, on_controller=on_controller)
+        return replace(observed, here=here, on_controller=on_controller, plugins=self.plugins())
+
+    def plugins(self) -> list[Plugin]:
+        """SPANK's, as plugstack.conf of this host names them; none where it can't be read."""
+        config = self.said("config")
+        found = values(config) if isinstance(config, str) else {}
+        folder = (found.get("PluginDir") or ["/usr/lib/slurm"])[0].split(":")[0]
+        conf = (found.get("SLURM_CONF") or ["/etc/slurm/slurm.conf"])[0]
+        path = (found.get("PlugStackConfig") or [os.path.join(os.path.dirname(conf), "plugstack.conf")])[0]
+        return [Plugin(row[0] == "required", os.path.join(folder, row[1])) for row in _plugstack(path)]
 
     def munge_socket(self) -> list[str]:
         """``-S PATH`` where slurm.conf names a socket (AuthInfo)."""
@@ -140,17 +151,33 @@ class AskedSlurm:
         if self.bin_folder is None:
             return NotObserved("no scontrol on this host; run this where Slurm's commands are, or set slurm.bin")
         argv = [os.path.join(self.bin_folder, command), *words]
+        name = " ".join([command, *(word for word in words if not word.startswith("-"))][:3])
         env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}
         try:
             answer = run_command(argv, {**env, **({"SLURM_CONF": self.conf} if self.conf else {})}, self.limit_s)
         except TimeoutError:
-            return NotObserved(f"{' '.join([command, *words[:2]])}: no answer within {self.limit_s:g} s")
+            return NotObserved(f"{name}: no answer within {self.limit_s:g} s")
         except OSError as error:
             return NotObserved(f"{argv[0]} can't be run: {error.strerror}")
         if answer.code and not (words == ("ping",) and "Slurmctld(" in answer.out):
             said = (answer.error or answer.out).strip().splitlines()
-            return NotObserved(f"{' '.join([command, *words[:2]])}: {said[-1][:300] if said else 'no message'}")
+            return NotObserved(f"{name}: {said[-1][:300] if said else 'no message'}")
         return answer.out
+
+
+def _plugstack(path: str, depth: int = 2) -> Iterator[list[str]]:
+    """``required|optional PATH ARGUMENTS``, with the files that it includes (spank(8))."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            rows = [line.partition("#")[0].split() for line in file.read(1 << 16).splitlines()]
+    except OSError:
+        return
+    for row in rows:
+        if len(row) > 1 and row[0] in ("required", "optional"):
+            yield row
+        elif len(row) > 1 and row[0] == "include" and depth:
+            for one in sorted(glob.glob(os.path.join(os.path.dirname(path), row[1])))[:64]:
+                yield from _plugstack(one, depth - 1)
 
 
 def _own_daemon(config: Config) -> str | NotObserved:

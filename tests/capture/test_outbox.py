@@ -15,6 +15,8 @@ import pytest
 
 from nccl_slurm.capture import outbox, serve
 from nccl_slurm.capture.conf import Conf
+from nccl_slurm.doctor.observation import unpacked
+from nccl_slurm.doctor.sources import SOURCES
 from nccl_slurm.errors import InputError
 from tests.capture.test_worker import PACKAGE, START, Node, node, pythons
 
@@ -131,7 +133,7 @@ def test_a_listing_is_of_one_job_where_one_is_named(node: Node) -> None:
     ],
 )
 def test_no_other_command_gets_through(command: str) -> None:
-    with pytest.raises(InputError, match="list, get and snapshot alone"):
+    with pytest.raises(InputError, match="list, get, snapshot and doctor alone"):
         serve.asked([], {"SSH_ORIGINAL_COMMAND": command})
 
 
@@ -148,6 +150,8 @@ def test_no_other_command_gets_through(command: str) -> None:
         f"get {NAME}/..",
         f"get {NAME} 1",
         "snapshot now",
+        "doctor x",
+        "doctor 42 /etc/shadow",
         "sweep",
         "get 42.1.n1.txt",
     ],
@@ -187,7 +191,7 @@ def test_the_original_command_is_asked_by_a_forced_one(node: Node) -> None:
     assert done.stdout.split()[0] == NAME
     env["SSH_ORIGINAL_COMMAND"] = "bash -i"
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout) == (1, "") and "for list, get and snapshot alone" in done.stderr
+    assert (done.returncode, done.stdout) == (1, "") and "for list, get, snapshot and doctor alone" in done.stderr
 
 
 def test_a_snapshot_tells_what_could_not_be_seen(node: Node) -> None:
@@ -195,6 +199,14 @@ def test_a_snapshot_tells_what_could_not_be_seen(node: Node) -> None:
     told = json.loads(said(conf, "snapshot"))
     assert told["machine"]["kernel"] and told["snapshot"]["load"] and told["snapshot"]["gpus"] is None
     assert "gpus" in {gap["source"] for gap in told["gaps"]}
+
+
+def test_the_doctor_reads_what_its_sources_name_and_nothing_else(node: Node) -> None:
+    conf = Conf(spool=str(node.spool), sysroot=str(node.root))
+    for wanted in ("doctor", "doctor 42"):
+        seen = unpacked(said(conf, wanted), "n1", "ssh")
+        assert set(seen.found) == set(SOURCES)
+        assert seen.kernel and "load" in seen.found
 
 
 def test_without_a_right_to_the_lock_no_gpu_is_asked(node: Node) -> None:

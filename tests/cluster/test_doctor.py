@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import tempfile
@@ -22,7 +23,8 @@ from tests.collect.sshd import Sshd, keys, running, skip_reason
 
 #: Whose tree says that shared memory of running jobs is removed.
 FAULTY = "n1"
-ONLY = ("--only", "scheduler.remove-ipc,scheduler.node-state,scheduler.munge", "--no-aws")
+CHECKS = ("remove-ipc", "node-state", "munge", "stuck-jobs")
+ONLY = ("--only", ",".join(f"scheduler.{name}" for name in CHECKS), "--no-aws")
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +77,32 @@ def test_beside_a_job(lab: Cluster, trees: Path, user: str | None) -> None:
     assert told["nodes"]["ways"] == {"job-step": ["n1", "n2", "n3"]}
     assert found(told, "scheduler.remove-ipc") == {("WARN", "P1", ("n1",)), ("PASS", None, ("n2", "n3"))}
     assert found(told, "scheduler.munge") == {("PASS", None, ()), ("PASS", None, ("n1", "n2", "n3"))}
+    assert [one["text"] for one in told["findings"] if one["check"] == "scheduler.stuck-jobs"] == [
+        "none of 1 jobs is stuck"
+    ]
     assert (told["exit"], told["job"]) == (1, job)
     lab.slurm("scancel", job, user="alice")
     lab.wait_job(job)
     assert {row["derivedexitcode"] for row in lab.sacct(job, "derivedexitcode")} == {"0:0"}
+
+
+def test_a_file_in_the_prolog_folder_that_would_drain_the_nodes(lab: Cluster) -> None:
+    """Beside a job whose prolog has run already, and gone before another one begins."""
+    shown = lab.slurm("scontrol", "show", "config").stdout
+    prolog = re.search(r"^Prolog\S*\s*= (\S+/)\*$", shown, re.MULTILINE)
+    assert prolog, shown
+    job = lab.sbatch("#!/bin/sh\nsrun sleep 300\n", "-N2", "-w", "n[1-2]")
+    lab.wait_job(job, {"RUNNING"})
+    words = ("doctor", "--job", job, "--only", "scheduler.hooks,scheduler.own-hooks", "--no-aws", "--json")
+    stray = Path(prolog.group(1)) / "10-site.bak"
+    assert found(json.loads(lab.nccl_slurm(*words).stdout), "scheduler.hooks") == {("PASS", None, ("n1", "n2"))}
+    stray.write_text("#!/bin/sh\n")
+    try:
+        told = json.loads(lab.nccl_slurm(*words, check=False).stdout)
+    finally:
+        stray.unlink()
+    assert found(told, "scheduler.hooks") == {("FAIL", "P0", ("n1", "n2"))} and told["exit"] == 1
+    assert any("10-site.bak is not executable" in one["text"] for one in told["findings"])
 
 
 def test_a_job_of_somebody_else_is_not_looked_at(lab: Cluster) -> None:

@@ -46,6 +46,7 @@ def test_ways_are_tried_in_turn() -> None:
         ([], "no SSH account", False),
         ([NoPlace("busy")], "busy", False),
         ([Unreached("no route")], "no route", True),
+        ([ZeroDivisionError("a fault of ours")], "a fault of ours", True),
         ([NoPlace("busy"), Unreached("no route")], "busy (0); no route (1)", True),
     ],
 )
@@ -97,6 +98,7 @@ def test_the_step_beside_a_job() -> None:
     assert {"--overlap", "--jobid=42", "--kill-on-bad-exit=0", "--nodes=1"} <= set(words)
     assert not any(word.startswith(("--gres", "--exclusive")) for word in words)
     assert words[-1].endswith("exit 0")
+    assert any(word.startswith("--export=") and "NCCL_SLURM_WATCH=on" in word for word in words)  # our task_prolog
 
 
 @pytest.mark.parametrize("gres", ["", "(null)", "shard:4", "nic:2"])

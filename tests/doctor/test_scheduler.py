@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nccl_slurm.doctor import registry
 from nccl_slurm.doctor.check import Check, Finding, NotObserved, judged
-from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
+from nccl_slurm.doctor.checks.scheduler.observed import Plugin, SlurmObserved
 from nccl_slurm.doctor.observation import Fleet, Observation
 
 CHECKS: Mapping[str, Check[Any]] = {check.id: check for check in registry.checks("scheduler")}
@@ -234,6 +234,19 @@ def test_hooks(prolog: str, hooks: Mapping[str, Any], expected: set[Any]) -> Non
     assert words(found("hooks", seen(change={"Prolog": prolog}, fleet=fleet(n1={"hooks": hooks})))) == expected
 
 
+@pytest.mark.parametrize(
+    ("required", "texts", "status"),
+    [
+        (True, {"/x/p.so": "100644 0 0 5 1.0"}, "PASS"),
+        (True, {}, "FAIL"),
+        (False, {}, "NOT-APPLICABLE"),
+    ],
+)
+def test_spank_plugins_that_are_required(required: bool, texts: Mapping[str, str], status: str) -> None:
+    observed = seen(plugins=[Plugin(required, "/x/p.so")], fleet=fleet(n1={"hooks": {"texts": texts}}))
+    assert {one.status for one in found("hooks", observed)} == {status}
+
+
 def test_programs_of_slurmctld_are_judged_on_controllers_alone() -> None:
     change = {"EpilogSlurmctld": "/x/es"}
     for here, on, status in (("", True, "FAIL"), ("755 0", True, "UNKNOWN"), ("", False, "UNKNOWN")):
@@ -275,9 +288,16 @@ def test_remove_ipc(files: Mapping[str, str], expected: tuple[str, str | None]) 
     assert words(found("remove-ipc", seen(fleet=fleet(n1={"logind": {"texts": files}})))) == {expected}
 
 
-def limits(soft: str) -> Mapping[str, Any]:
+def limits(soft: str, devices: str = "rdmap16s0") -> Mapping[str, Any]:
     text = f"Limit  Soft Hard Units\nMax locked memory         {soft}            unlimited            bytes\n"
-    return {"daemons": {"value": [{"comm": "slurmd", "limits": text}]}}
+    rdma = {"rdma-devices": {"texts": {"/sys/class/infiniband": devices} if devices else {}}}
+    return {"daemons": {"value": [{"comm": "slurmd", "limits": text}]}, **rdma}
+
+
+def test_locked_memory_matters_where_there_is_rdma() -> None:
+    assert words(found("limits", seen(fleet=fleet(n1=limits("65536", devices=""))))) == {("NOT-APPLICABLE", None)}
+    unseen = {key: one for key, one in limits("65536").items() if key == "daemons"}
+    assert words(found("limits", seen(fleet=fleet(n1=unseen)))) == {("FAIL", "P1")}
 
 
 @pytest.mark.parametrize(

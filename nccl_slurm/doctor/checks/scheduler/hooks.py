@@ -24,10 +24,12 @@ HOOKS, FLAGS, OWN = (f"scheduler.{name}" for name in ("hooks", "prolog-flags", "
 
 
 def _hooks(seen: SlurmObserved) -> Iterator[Finding]:
-    """Of each node that was looked at, and of this host where it is a controller."""
+    """Of each node that was looked at, and of this host where it is a controller. SPANK plugins that are required are
+    programs of that kind too: one that is missing ends every task (seen on 22.05, 24.11 and 26.05)."""
     config = seen.config
     named = [("Prolog", each) for each in config.prolog] + [("Epilog", each) for each in config.epilog]
     named += [("TaskProlog", each) for each in config.task_prolog]
+    named += [("SPANK", one.path) for one in seen.plugins if one.required]
     wanted = [(key, path) for key, path in named if path.startswith("/")]
     if not wanted and not seen.here:
         yield Finding(HOOKS, "NOT-APPLICABLE", "slurm.conf names no program that runs around jobs")
@@ -57,6 +59,7 @@ _EFFECT = {
     "Prolog": "the next job there drains the node",
     "Epilog": "the end of the next job there drains the node",
     "TaskProlog": "tasks that start there fail",
+    "SPANK": "it is required in plugstack.conf, so every task that starts there fails",
 }
 
 
@@ -65,12 +68,14 @@ def _faults(key: str, pattern: str, files: Files) -> Iterator[tuple[str, str, st
     seen = {path: text for path, text in files.items() if _fits(path, pattern)}
     unread = {path: why for path, why in files.unread.items() if _fits(path, pattern)}
     if not seen and not unread:
-        yield pattern, f"{key}={pattern}: no such file; {_EFFECT[key]}", "No such file or directory"
+        yield pattern, f"{key}: {pattern}: no such file; {_EFFECT[key]}", "No such file or directory"
     for path, why in unread.items():
         if "ermission" not in why:  # a folder that this user may not see tells nothing
             yield path, f"{key}: {path} can't be read ({why}); {_EFFECT[key]}", why
     for path, text in seen.items():
         mode = _mode(text)
+        if key == "SPANK":  # a library needs no x
+            continue
         if mode is not None and not mode & 0o111:
             yield path, f"{key}: {path} is not executable; {_EFFECT[key]}", f"mode {mode & 0o7777:o}"
         elif mode is not None and mode & 0o170000 == 0o040000:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from nccl_slurm.doctor.check import NotObserved
 from nccl_slurm.doctor.observation import Fleet
@@ -13,7 +14,14 @@ from nccl_slurm.install.slurmconf import SlurmConfig, parse_config, values
 from nccl_slurm.scheduler import text
 from nccl_slurm.scheduler.client import Controller, NodeState
 
-__all__ = ["SlurmObserved"]
+__all__ = ["Plugin", "SlurmObserved"]
+
+
+class Plugin(NamedTuple):
+    """``path`` is absolute."""
+
+    required: bool
+    path: str
 
 
 @dataclass(frozen=True)
@@ -22,7 +30,8 @@ class SlurmObserved:
 
     ``fleet``: the nodes that were looked at; ``chosen``: whom node states are asked of, empty for all. ``credentials``:
     node → what ``unmunge`` here says of its credential. ``here``: programs of slurmctld, as this host has them:
-    ``octal-mode uid``, or empty: it is not there. ``on_controller``: whether this host is one.
+    ``octal-mode uid``, or empty: it is not there. ``on_controller``: whether this host is one. ``plugins``: SPANK's, of
+    plugstack.conf as this host has it.
     """
 
     now: float
@@ -32,6 +41,7 @@ class SlurmObserved:
     credentials: Mapping[str, str] = field(default_factory=dict)
     here: Mapping[str, str] = field(default_factory=dict)
     on_controller: bool = False
+    plugins: Sequence[Plugin] = ()
 
     def said(self, key: str) -> str:
         told = self.texts.get(key)

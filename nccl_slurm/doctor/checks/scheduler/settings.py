@@ -89,6 +89,9 @@ def _limits_of(name: str, node: Observation) -> Iterator[Finding]:
     if found is None:
         yield Finding(LIMITS, "UNKNOWN", "no slurmd whose limits can be read", nodes=(name,))
         return
+    if not _has_rdma(node):
+        yield Finding(LIMITS, "NOT-APPLICABLE", "no RDMA card is here for which memory is locked", nodes=(name,))
+        return
     line = f"Max locked memory {found.group(1)} (soft) {found.group(2)} (hard)"
     if found.group(1).isdigit() and int(found.group(1)) < threshold("memlock-bytes"):
         text = "slurmd may lock little memory, and so may every job: LimitMEMLOCK=infinity belongs into its unit"
@@ -96,6 +99,15 @@ def _limits_of(name: str, node: Observation) -> Iterator[Finding]:
         yield Finding(LIMITS, "FAIL", text, "P1", (name,), proofs=[proof], values={"limit": found.group(1)})
     else:
         yield Finding(LIMITS, "PASS", "slurmd may lock as much memory as RDMA needs", nodes=(name,))
+
+
+def _has_rdma(node: Observation) -> bool:
+    """Where that can't be seen the limit is judged: a low one is found on any node that trains."""
+    try:
+        devices = node.present("rdma-devices")
+    except NotObserved:
+        return True
+    return bool(devices.unread) or any(text.strip() for text in devices.values())
 
 
 def _cgroup(seen: SlurmObserved) -> Iterator[Finding]:
@@ -161,7 +173,7 @@ def _daemon(seen: SlurmObserved) -> Iterator[Finding]:
 
 CHECKS = (
     SlurmCheck(IPC, "logind leaves users' shared memory alone", _ipc, sources=("logind",)),
-    SlurmCheck(LIMITS, "Locked memory of slurmd and what is propagated", _limits, sources=("daemons",)),
+    SlurmCheck(LIMITS, "Locked memory of slurmd and what is propagated", _limits, sources=("daemons", "rdma-devices")),
     SlurmCheck(CGROUP, "Jobs are held by cgroups", _cgroup),
     SlurmCheck(UNKILLABLE, "Time for processes to die before their node is drained", _unkillable),
     SlurmCheck(COMMENT, "Comments are kept in accounting", _comment),

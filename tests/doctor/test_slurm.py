@@ -1,0 +1,86 @@
+"""Asking Slurm here: what is printed, what is not, and the words around it that say where to look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nccl_slurm.config import Config
+from nccl_slurm.doctor.check import NotObserved
+from nccl_slurm.doctor.checks.scheduler.observed import Plugin
+from nccl_slurm.doctor.observation import Fleet
+from nccl_slurm.doctor.read.scontrol import node_fields, partition_fields
+from nccl_slurm.doctor.slurm import AskedSlurm
+from nccl_slurm.errors import SlurmUnreachable
+from tests.doctor.slurm_stand_in import StandIn
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> StandIn:
+    return StandIn(tmp_path / "bin", {"n1": "IDLE"})
+
+
+def asked(slurm: StandIn) -> AskedSlurm:
+    return AskedSlurm(Config(), str(slurm.folder))
+
+
+def test_all_questions(slurm: StandIn) -> None:
+    (slurm.folder / "slurmdbd").unlink()
+    seen = asked(slurm).observed(0.0, Fleet({}))
+    assert [node.name for node in seen.nodes] == ["n1"] and seen.setting("ClusterName") == "lab"
+    with pytest.raises(NotObserved, match="sacctmgr show cluster"):
+        seen.said("slurmdbd")
+
+
+def test_no_slurm_here() -> None:
+    nothing = AskedSlurm(Config(), None)
+    assert isinstance(nothing.said("ping"), NotObserved)
+    with pytest.raises(SlurmUnreachable, match=r"set slurm\.bin"):
+        nothing.jobs()
+
+
+def test_all_controllers_down_is_an_answer(slurm: StandIn) -> None:
+    (slurm.folder / "scontrol").write_text("#!/bin/sh\necho 'Slurmctld(primary) at c1 is DOWN'\nexit 1\n")
+    assert asked(slurm).said("ping") == "Slurmctld(primary) at c1 is DOWN\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("AuthInfo = (null)", []),
+        ("AuthInfo = socket=/x/munge.socket,ttl=60", ["-S", "/x/munge.socket"]),
+        ("AuthInfo = cred_expire=60,socket=/y", ["-S", "/y"]),
+    ],
+)
+def test_the_socket_of_munge(slurm: StandIn, line: str, words: list[str]) -> None:
+    slurm.says("config", f"{(slurm.folder / 'config').read_text()}{line}\n")
+    assert asked(slurm).munge_socket() == words
+
+
+def test_plugins(slurm: StandIn, tmp_path: Path) -> None:
+    stack = tmp_path / "plugstack.conf"
+    (tmp_path / "more.d").mkdir()
+    stack.write_text("required /x/a.so arg\n# required /x/no.so\noptional b.so\ninclude more.d/*.conf\nrubbish\n")
+    (tmp_path / "more.d" / "1.conf").write_text(f"required c.so\ninclude {stack}\n")
+    slurm.says("config", f"PluginDir = /usr/lib/slurm\nPlugStackConfig = {stack}\n")
+    found = asked(slurm).plugins()
+    assert found[:3] == [
+        Plugin(True, "/x/a.so"),
+        Plugin(False, "/usr/lib/slurm/b.so"),
+        Plugin(True, "/usr/lib/slurm/c.so"),
+    ]
+    assert len(found) < 20  # a file that includes itself has an end
+    slurm.says("config", "PlugStackConfig = /no/such\n")
+    assert asked(slurm).plugins() == []
+
+
+def test_fields_of_nodes_end_where_administrators_write() -> None:
+    text = (
+        "NodeName=n1 Arch=x86_64 Gres=gpu:8 OS=Linux State=DOWN 5.15 #1 SMP RealMemory=1000 State=IDLE Partitions=a,b "
+        "Reason=x State=DOWN Gres=gpu:0 [root@1]\nNodeName=n2 State=DOWN Comment=Gres=gpu:9\n"
+    )
+    fields = node_fields(text)
+    assert (fields["n1"]["State"], fields["n1"]["Gres"], fields["n1"]["RealMemory"]) == ("IDLE", "gpu:8", "1000")
+    assert "Gres" not in fields["n2"] and node_fields("rubbish") == {}
+    assert partition_fields("PartitionName=a State=UP\nrubbish\n")["a"]["State"] == "UP"
