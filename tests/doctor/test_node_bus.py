@@ -23,14 +23,16 @@ def link(slot: str, width: str, width_max: str = "16") -> Change:
     [
         ("p5", lambda m: None, "PASS", "full width"),
         pytest.param(
-            "p5", lambda m: m.gpu(3, width="8x"), "FAIL P1", "8 lanes, where its peers have 16", id="W14: half a link"
+            "p5", lambda m: m.gpu(3, width="8x"), "FAIL P1", "8 lanes, where 16 belong", id="W14: half a link"
         ),
-        ("p5", lambda m: m.gpu(3, width="8x", width_max="8x"), "FAIL P1", "8 lanes, where its peers have 16"),
+        ("p5", lambda m: m.gpu(3, width="8x", width_max="8x"), "FAIL P1", "8 lanes, where 16 belong"),
         ("g5", lambda m: m.every_gpu(width="8x"), "WARN P2", "8 of 16 lanes, all alike"),
         ("p5", lambda m: m.gpu(3, gen="1"), "PASS", "full width"),  # an idle GPU saves power
         ("p5", lambda m: m.gpu(3, gen="3", throttle=()), "WARN P1", "generation 3 of 5 under load"),
         ("p5", link("0000:61:00.0", "8"), "FAIL P1", "efa 0000:61:00.0"),
         ("infiniband", link("0000:61:00.0", "4"), "FAIL P1", "mlx5_core 0000:61:00.0"),
+        ("infiniband", link("0000:61:00.0", "8", "8"), "PASS", "full width"),  # a card for storage, of another kind
+        ("infiniband", lambda m: [link(f"0000:{n:x}:00.0", "8")(m) for n in range(0x60, 0x68)], "WARN P2", "all alike"),
         ("p5", link("0000:61:00.0", "0", "255"), "PASS", "full width"),  # a virtual function tells none
         ("p5", lambda m: m.every_gpu(width="N/A").without("/sys/bus/pci/devices/0000:6"), "PASS", "full width"),
         ("plain", lambda m: None, "NOT-APPLICABLE", "no GPU and no RDMA card"),

@@ -52,6 +52,7 @@ GB200 = """GPU 0: NVIDIA B200 (UUID: GPU-0)
         ("p4d", lambda m: None, "PASS", "12 NVLinks"),
         ("p5", off({3: (7, 9)}), "FAIL P0", "GPU 3: 16 of 18 NVLinks are up"),
         ("infiniband", off({3: (7,)}), "FAIL P0", "GPU 3: 17 of 18"),
+        ("infiniband", off({3: tuple(range(18))}), "WARN P1", "GPU 3: 0 of 18"),
         ("p5", off({n: tuple(range(18)) for n in range(8)}), "FAIL P0", "0 of 18"),
         ("infiniband", off({n: tuple(range(18)) for n in range(8)}), "UNKNOWN", "no NVLink is up"),
         ("g5", lambda m: None, "NOT-APPLICABLE", "no NVLink"),

@@ -189,6 +189,15 @@ def test_processes(state: str, change: Change, uid: int, expected: str, tmp_path
     assert worst(findings(machine, "node.gpu-processes", tmp_path, uid=uid)) == expected
 
 
+@pytest.mark.parametrize(("age_s", "expected"), [(3600.0, "FAIL P1"), (20.0, "PASS")])
+def test_young_processes_are_let_be(age_s: float, expected: str, tmp_path: Path) -> None:
+    """A prolog's health check, or a job that began after Slurm was asked."""
+    machine = of("p5").process(900, "python")
+    machine.links["/proc/900/fd/7"] = "/dev/nvidia0"
+    begun = machines.BOOT + 500 / 100
+    assert worst(findings(machine, "node.gpu-processes", tmp_path, at=begun + age_s)) == expected
+
+
 def test_processes_of_others_are_not_seen_by_a_user(tmp_path: Path) -> None:
     machine = of("p5").process(900, "python")
     assert worst(findings(machine, "node.gpu-processes", tmp_path, uid=1000)) == "UNKNOWN"

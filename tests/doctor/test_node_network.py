@@ -126,10 +126,10 @@ def test_ports(kind: str, change: Change, expected: str, tmp_path: Path) -> None
     [
         (f"{RDMA}/rdmap20s0/ports/1/hw_counters/rx_drops", "0", "PASS"),
         pytest.param(f"{RDMA}/rdmap20s0/ports/1/hw_counters/rx_drops", "20", "PASS", id="W8: 20 in 10 h"),
-        (f"{RDMA}/rdmap20s0/ports/1/hw_counters/rx_drops", "5000", "WARN P1"),
+        (f"{RDMA}/rdmap20s0/ports/1/hw_counters/rx_drops", "5000", "WARN P2"),
         (f"{RDMA}/rdmap20s0/ports/1/hw_counters/rx_bytes", "99999999", "PASS"),
         (f"{RDMA}/rdmap20s0/ports/1/hw_counters/retrans_timeout_events", "9999", "WARN P1"),
-        (f"{RDMA}/rdmap20s0/hw_counters/unresponsive_remote_events", "9999", "WARN P1"),
+        (f"{RDMA}/rdmap20s0/hw_counters/unresponsive_remote_events", "9999", "WARN P2"),
         (f"{RDMA}/rdmap20s0/ports/1/hw_counters/out_of_sequence", "999999", "PASS"),  # adaptive routing
         ("/sys/class/net/eth0/statistics/rx_errors", "9999", "WARN P1"),
         ("/sys/class/net/eth0/statistics/rx_dropped", "999999", "PASS"),

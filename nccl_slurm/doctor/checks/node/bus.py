@@ -84,17 +84,24 @@ def _of_gpu(gpu: Gpu) -> Iterator[_Link]:
 
 def _of_kind(look: Look, kind: str, links: Sequence[_Link]) -> Iterator[Finding]:
     mine = [one for one in links if one.kind == kind]
-    most, widest = max(one.most for one in mine), max(one.width for one in mine)
+    short = [one for one in mine if one.width < _belongs(one, mine)]
+    lowered = [one for one in mine if one.width < one.most]
+    built = len(lowered) == len(mine) > 1 and len({one.width for one in mine}) == 1
+    for one in [] if built else short:
+        text = f"{one.label}: PCIe link of {one.width} lanes, where {_belongs(one, mine)} belong"
+        yield look.fail("P1", text, one.proof, gpu=one.slot, device=one.slot)
+    if built:
+        lanes = f"{mine[0].width} of {mine[0].most} lanes"
+        text = f"PCIe links of {kind}s have {lanes}, all alike: the machine may be built so"
+        yield look.warn("P2", text, *(one.proof for one in mine))
     for one in mine:
-        if one.width < widest:
-            text = f"{one.label}: PCIe link of {one.width} lanes, where its peers have {widest}"
-            yield look.fail("P1", text, one.proof, gpu=one.slot, device=one.slot)
-        elif one.slow:
+        if one.slow and one not in short:
             yield look.warn("P1", f"{one.label}: {one.slow}", one.proof, gpu=one.slot)
-    if widest < most:
-        proofs = [one.proof for one in mine]
-        text = f"PCIe links of {kind}s have {widest} of {most} lanes, all alike: the machine may be built so"
-        yield look.warn("P2", text, *proofs)
+
+
+def _belongs(one: _Link, mine: Sequence[_Link]) -> int:
+    """GPUs of a node are alike, so one whose link tells fewer lanes at both ends is odd; cards are of many kinds."""
+    return max(two.width for two in mine) if one.kind == "GPU" and len(mine) > 1 else one.most
 
 
 def _acs(look: Look) -> Iterator[Finding]:

@@ -22,7 +22,8 @@ _HARDWARE = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 _SOFT = ("sw_thermal_slowdown",)
 #: Programs of the driver and of monitoring that hold GPUs all the time.
 _RESIDENT = ("nvidia-persiste", "nv-hostengine", "nvidia-smi", "dcgm-exporter", "nvidia-fabricm", "nv-fabricmanage")
-_RESIDENT_MORE = ("dcgmi", "nvsm", "nvidia-imex", "nv_fabricmanager", "Xorg", "gpud", "node_exporter")
+_YOUNG_S = 300.0
+_RESIDENT_MORE = ("dcgmi", "nvvs", "nvsm", "nvidia-imex", "nv_fabricmanager", "Xorg", "gpud", "node_exporter")
 
 
 def of_gpus(look: Look) -> Sequence[Gpu] | None:
@@ -273,8 +274,11 @@ def _processes(look: Look) -> Iterator[Finding]:
 
 
 def _is_left(look: Look, row: Mapping[str, Any]) -> bool:
-    """On an idle node a job's processes have outlived it."""
-    if str(row.get("comm", "")).startswith((*_RESIDENT, *_RESIDENT_MORE)):
+    """On an idle node a job's processes have outlived it. What is young may be a health check, or of a job that began
+    after Slurm was asked."""
+    start = row.get("start")
+    young = isinstance(start, (int, float)) and look.seen.at - start < _YOUNG_S
+    if young or str(row.get("comm", "")).startswith((*_RESIDENT, *_RESIDENT_MORE)):
         return False
     return row.get("job") is None or look.seen.slurm.get("State", "").split("+")[0] == "IDLE"
 

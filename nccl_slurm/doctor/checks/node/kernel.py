@@ -191,11 +191,5 @@ CHECKS: Iterable[NodeCheck] = (
         explains=("node.gpu-count", "node.nvlink", "node.p2p-topology", "node.dcgm", "node.ecc"),
     ),
     NodeCheck("node.oom", "No program ended for want of memory", ("kernel",), _oom),
-    NodeCheck(
-        "node.kernel",
-        "The kernel is well",
-        ("kernel",),
-        _system,
-        explains=("node.gpu-count", "node.dcgm", "node.disk"),
-    ),
+    NodeCheck("node.kernel", "The kernel is well", ("kernel",), _system),
 )

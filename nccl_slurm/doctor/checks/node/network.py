@@ -39,6 +39,19 @@ _PORT_ERRORS = frozenset(
         "impaired_remote_conn_events",
     ]
 )
+#: Of these, drops and time-outs that a peer or a burst makes too.
+_SOFT = frozenset(
+    [
+        "rx_drops",
+        "port_xmit_discards",
+        "local_ack_timeout_err",
+        "req_transport_retries_exceeded",
+        "unresponsive_remote_events",
+        "impaired_remote_conn_events",
+        "rx_missed_errors",
+        "rx_fifo_errors",
+    ]
+)
 _LINK_ERRORS = frozenset(
     ["rx_errors", "tx_errors", "rx_crc_errors", "rx_missed_errors", "rx_fifo_errors", "tx_carrier_errors"]
 )
@@ -173,9 +186,10 @@ def _counters(look: Look) -> Iterator[Finding]:
         raise NotObserved("no counters of ports or interfaces are told")
     if wrong:
         names = sorted({proof.source.rsplit("/", 1)[-1] for proof in wrong})
-        text = f"ports lose or repeat packets: {', '.join(names[:5])}"
+        hard = [name for name in names if name not in _SOFT]
+        text = f"ports lose or repeat packets: {', '.join((hard or names)[:5])}"
         interface = next((one.source.split("/")[4] for one in wrong if one.source.startswith("/sys/class/net/")), "")
-        yield look.warn("P1", text, *wrong, interface=interface)
+        yield look.warn("P1" if hard else "P2", text, *wrong, interface=interface)
     else:
         yield look.passed("no port loses or repeats packets", Proof(_FOLDER, f"{read} counters over {hours:.0f} h"))
 
