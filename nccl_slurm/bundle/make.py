@@ -10,7 +10,7 @@ from nccl_slurm import __version__
 from nccl_slurm.bundle.index import index, support_case
 from nccl_slurm.bundle.part import Part, checksums, fitting, json_part, text_part
 from nccl_slurm.bundle.records import Kept, of_records
-from nccl_slurm.bundle.support import Case, answers, variables
+from nccl_slurm.bundle.support import Answer, Case, answers, variables
 from nccl_slurm.doctor.aws.place import Place
 from nccl_slurm.model import Gap
 from nccl_slurm.report.escalation import Escalation, of_findings, of_report
@@ -20,7 +20,6 @@ from nccl_slurm.report.text import gap_lines, render
 __all__ = ["BYTES_DEFAULT", "Bundle", "Material", "make"]
 
 BYTES_DEFAULT = 100_000_000
-#: What the index and the checksums may take beside the files.
 _SUMMARY_LINES = 4
 
 
@@ -54,12 +53,13 @@ def make(material: Material, most: int = BYTES_DEFAULT) -> Bundle:
     """At most ``most`` bytes, but for the report, the support case, the index and the checksums, which always stay."""
     report = without_secrets(material.report)
     case = Case(report, material.place, material.kept.records, material.doctor)
+    told, found = answers(case), variables(case)
     everything = [
-        support_case(answers(case), of_report(report) or _by_doctor(material.doctor)),
+        support_case(told, of_report(report) or _by_doctor(material.doctor, report["job"]["id"])),
         text_part("report.txt", render(report, ranks=True), "the report for people", 0),
-        json_part("report.json", report, "the report with all its facts", 0),
-        json_part("case.json", _facts(case, material.kept), "window, versions, variables, instances: for programs", 0),
-        *_environment(case),
+        json_part("report.json", report, "the report with all its facts", 0, clean=True),
+        json_part("case.json", _facts(case, told, found), "window, versions, variables, instances: for programs", 0),
+        *_environment(found),
         *_doctor(material.doctor),
         *material.parts,
         *of_records(material.kept),
@@ -67,8 +67,8 @@ def make(material: Material, most: int = BYTES_DEFAULT) -> Bundle:
     kept, left = fitting(everything, most)
     gaps = [*material.gaps, *_more(material.kept), *(Gap("report", line) for line in gap_lines(report))]
     subject = _subject(report)
-    told = render(report).splitlines()[:_SUMMARY_LINES]
-    page = index(subject, [line for line in told if line], kept, left, gaps)
+    head = render(report).splitlines()[:_SUMMARY_LINES]
+    page = index(subject, [line for line in head if line], kept, left, gaps)
     return Bundle(subject, [*kept, page, checksums([*kept, page])], left, gaps)
 
 
@@ -81,9 +81,9 @@ class _Told:
     values: Mapping[str, str]
 
 
-def _by_doctor(doctor: Mapping[str, Any] | None) -> Escalation | None:
+def _by_doctor(doctor: Mapping[str, Any] | None, job: str | None) -> Escalation | None:
     rows = [row for row in (doctor or {}).get("findings") or () if isinstance(row, Mapping)]
-    return of_findings(map(_told, rows))
+    return of_findings(map(_told, rows), job)
 
 
 def _told(row: Mapping[str, Any]) -> _Told:
@@ -103,8 +103,8 @@ def _subject(report: Mapping[str, Any]) -> str:
     return f"job {job['id']} run {job['run']}" if job["id"] else "logs without a job"
 
 
-def _environment(case: Case) -> Iterable[Part]:
-    lines = [f"{name}={value}{who}" for (name, value), who in variables(case).items()]
+def _environment(found: Mapping[tuple[str, str], str]) -> Iterable[Part]:
+    lines = [f"{name}={value}{who}" for (name, value), who in found.items()]
     what = "NCCL, FI and TORCH variables that lines of the logs tell"
     return [text_part("environment.txt", "\n".join(lines), what, 1)] if lines else ()
 
@@ -113,9 +113,8 @@ def _doctor(doctor: Mapping[str, Any] | None) -> Iterable[Part]:
     return () if doctor is None else [json_part("doctor.json", doctor, "findings of nccl-slurm doctor", 1)]
 
 
-def _facts(case: Case, kept: Kept) -> dict[str, Any]:
+def _facts(case: Case, told: Sequence[Answer], found: Mapping[tuple[str, str], str]) -> dict[str, Any]:
     job, place = case.report["job"], case.place
-    found = {answer.question.id: list(answer.lines) or None for answer in answers(case)}
     return {
         "schema": "nccl-slurm/bundle/1",
         "nccl_slurm": __version__,
@@ -126,8 +125,8 @@ def _facts(case: Case, kept: Kept) -> dict[str, Any]:
             "region": place.region,
             "told_by": list(place.sources),
         },
-        "answers": found,
-        "variables": [{"name": name, "value": value} for name, value in variables(case)],
+        "answers": {answer.question.id: list(answer.lines) or None for answer in told},
+        "variables": [{"name": name, "value": value} for name, value in found],
         "versions": case.report["versions"],
-        "nodes": {node: record["machine"] for node, record in sorted(kept.records.items())},
+        "nodes": {node: record["machine"] for node, record in sorted(case.records.items())},
     }

@@ -39,9 +39,9 @@ def text_part(path: str, text: str, what: str, order: int = 5) -> Part:
     return Part(path, ("\n".join(lines).rstrip("\n") + "\n").encode(), what, order)
 
 
-def json_part(path: str, value: Any, what: str, order: int = 5) -> Part:
-    """ASCII, keys in order: the same facts make the same bytes."""
-    text = json.dumps(without_secrets(value), indent=1, sort_keys=True, default=str)
+def json_part(path: str, value: Any, what: str, order: int = 5, *, clean: bool = False) -> Part:
+    """ASCII, keys in order: the same facts make the same bytes. ``clean``: it was redacted before."""
+    text = json.dumps(value if clean else without_secrets(value), indent=1, sort_keys=True, default=str)
     return Part(path, (text + "\n").encode(), what, order)
 
 

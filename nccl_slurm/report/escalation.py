@@ -66,9 +66,9 @@ def of_report(report: Mapping[str, Any]) -> Escalation | None:
 
 
 def of_findings(findings: Iterable[Found], job: str | None = None) -> Escalation | None:
-    """``job``: the one that was looked at, for the command."""
+    """``job``: the one that was looked at, for the command; None: nobody asked about one, so none is known to fail."""
     found = list(findings)
-    row = next((row for row in _rows("doctor") if _found(row, found)), None)
+    row = next((row for row in _rows("doctor") if _found(row, found, job)), None)
     where = job if job and _JOB_ID.match(job) else "JOBID"
     return (
         None if row is None else Escalation(row["id"], row["says"], f"nccl-slurm bundle {where} --doctor doctor.json")
@@ -101,9 +101,9 @@ def _fits(row: Mapping[str, Any], item: Mapping[str, Any]) -> bool:
     )
 
 
-def _found(row: Mapping[str, Any], findings: Sequence[Found]) -> bool:
+def _found(row: Mapping[str, Any], findings: Sequence[Found], job: str | None) -> bool:
     if row.get("clean"):
-        return bool(findings) and all(one.status in ("PASS", "NOT-APPLICABLE") for one in findings)
+        return bool(job and findings) and all(one.status in ("PASS", "NOT-APPLICABLE") for one in findings)
     return any(
         one.check == row["check"]
         and one.status in row["status"]

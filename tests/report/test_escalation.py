@@ -163,6 +163,11 @@ def test_rows_of_findings(rule: str | None, findings: Sequence[Finding]) -> None
         assert found.command == "nccl-slurm bundle 42 --doctor doctor.json"
 
 
+def test_a_clean_cluster_of_which_no_job_is_known_to_fail() -> None:
+    assert of_findings([PASSED]) is None
+    assert of_findings([PASSED], "42") is not None
+
+
 def test_rows_name_what_exists() -> None:
     known = {
         "id",

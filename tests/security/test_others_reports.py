@@ -33,6 +33,7 @@ def test_bob_gets_nothing_by_our_commands(judged: Cluster, job: str) -> None:
         ("report", job),
         ("report", job, "--json"),
         ("report", job, "--run", "1"),
+        ("bundle", job, "--dry-run"),
         ("jobs",),
         ("nodes",),
         ("status",),
@@ -67,6 +68,17 @@ def _readable(path: Path) -> bytes:
     with contextlib.suppress(OSError):
         return path.read_bytes() if path.is_file() and path.stat().st_mode & 0o004 else b""
     return b""
+
+
+def test_alice_makes_a_bundle_of_her_own_job_and_root_one_with_records(judged: Cluster, job: str) -> None:
+    """What Slurm says to each of them is in it; records of nodes are for admins."""
+    told = {user: judged.nccl_slurm("bundle", job, "--dry-run", user=user).stdout for user in ("alice", "root")}
+    for text in told.values():
+        assert all(f"  slurm/{name}.txt\n" in text for name in ("version", "ping", "config", "sacct", "nodes")), text
+        assert "  logs/001-" in text and "  support-case.md\n" in text
+    assert "  nodes/n1/record.json\n" in told["root"] and "  slurm/run.json\n" in told["root"]
+    assert "nodes/n1/" not in told["alice"]
+    assert "not observed: node records and history of machines: the store is for admins" in told["alice"]
 
 
 def test_alice_reads_her_report_and_changes_nothing(judged: Cluster, job: str) -> None:

@@ -4,8 +4,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-
-pytest.importorskip("boto3", reason="not installed: boto3")
+from moto.server import ThreadedMotoServer
 
 from tests.doctor.aws.endpoint import Endpoint, served
 
@@ -13,9 +12,8 @@ from tests.doctor.aws.endpoint import Endpoint, served
 @pytest.fixture(scope="session")
 def moto_url() -> Iterator[str]:
     """moto's own server, on a port of its own."""
-    server = pytest.importorskip("moto.server", reason="not installed: moto[server]")
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
-    threaded = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    threaded = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     threaded.start()
     host, port = threaded.get_host_and_port()
     yield f"http://{host}:{port}"
