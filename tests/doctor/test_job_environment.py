@@ -50,6 +50,28 @@ def test_programs_side_by_side_are_no_fault() -> None:
     assert words(said(CHECK, job({"n1": first, "n2": second}))) == ["PASS"]
 
 
+def test_programs_side_by_side_may_have_other_settings() -> None:
+    first = [rank(number, 2, NCCL_ALGO="Ring") for number in range(2)]
+    second = [rank(number, 2, MASTER_PORT="29501", NCCL_ALGO="Tree") for number in range(2)]
+    assert words(said(CHECK, job({"n1": first, "n2": second}))) == ["PASS"]
+
+
+def test_helpers_that_look_at_gpus_are_no_ranks() -> None:
+    told = even()
+    helper = {"pid": 77, "parent": 1, "environment": {"NCCL_DEBUG": "INFO"}, "libraries": ["/x/libnvidia-ml.so.1"]}
+    told["n1"].append(helper)
+    assert words(said(CHECK, job({**told, "n3": [helper]}, uid=0))) == ["PASS"]
+
+
+def test_where_no_launcher_numbers_them_nccl_tells_who_they_are() -> None:
+    rows = [
+        {"pid": n, "parent": 1, "environment": {"NCCL_ALGO": "Ring"}, "libraries": ["/x/libnccl.so.2"]}
+        for n in range(3)
+    ]
+    rows.append({"pid": 9, "parent": 1, "environment": {}, "libraries": ["/x/libcuda.so.1"]})
+    assert words(said(CHECK, job({"n1": rows}))) == ["PASS"]
+
+
 def test_where_a_node_was_not_seen_it_is_a_warning() -> None:
     found = said(CHECK, job(changed(3, MASTER_ADDR="n9"), silent={"n3": "no answer"}))
     assert words(found) == ["WARN P0", "UNKNOWN"]

@@ -33,7 +33,7 @@ _OF_A_NODE = frozenset(
     {"NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "UCX_NET_DEVICES", "OMP_NUM_THREADS"}
 )
 _VALUE_MAX = 80
-#: Of several torchruns in one allocation each rank has its own.
+#: In the place of a node's own name.
 _PLACE = "%h"
 
 _World = tuple[str, ...]
@@ -143,9 +143,12 @@ def _short_of_ranks(found: Ranks, members: Sequence[Seen]) -> list[str]:
 
 
 def _differences(found: Ranks) -> Iterator[Finding]:
-    names = sorted({name for one in found.seen for name in one.environment if _is_compared(name)})
-    for name in names:
-        yield from _difference(name, found.seen)
+    """Within each program, where several run side by side."""
+    groups = worlds(found.seen)
+    apart = len(groups) > 1 and all(_is_whole(members) for members in groups.values())
+    for members in groups.values() if apart else [found.seen]:
+        for name in sorted({name for one in members for name in one.environment if _is_compared(name)}):
+            yield from _difference(name, members)
 
 
 def _is_compared(name: str) -> bool:

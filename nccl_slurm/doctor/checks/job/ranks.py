@@ -65,25 +65,31 @@ class Ranks:
 def ranks(observed: JobObserved) -> Ranks:
     """Raises NotObserved where no rank was seen anywhere."""
     observed.ranks()
-    seen: list[Seen] = []
+    processes: list[Seen] = []
     unseen = dict(observed.fleet.silent)
-    more, idle = False, []
+    more = False
     for name, node in sorted(observed.fleet.nodes.items()):
         try:
             told = _told(node)
         except NotObserved as error:
             unseen[name] = str(error)
             continue
-        own = _of_node(name, told["ranks"])
-        if not own and _sees_all(node):
-            idle.append(name)
-        elif not own:
-            unseen[name] = "no rank of the job is there, or none that this user may read"
         more = more or bool(told.get("more")) or bool(told.get("unreadable"))
-        seen += own
+        processes += _of_node(name, told["ranks"])
+    seen = _real(processes)
     if not seen:
         raise NotObserved("no rank of the job was seen on its nodes (ended, or not yours)")
-    return Ranks(seen, unseen, more, idle)
+    without = sorted(observed.fleet.nodes.keys() - unseen.keys() - {one.node for one in seen})
+    idle = [name for name in without if _sees_all(observed.fleet.nodes[name])]
+    hidden = "no rank of the job is there, or none that this user may read"
+    return Ranks(seen, {**unseen, **{name: hidden for name in without if name not in idle}}, more, idle)
+
+
+def _real(processes: Sequence[Seen]) -> list[Seen]:
+    """Those that a launcher numbered; else those with NCCL; else all. Jobs have helpers that look at GPUs too."""
+    numbered = [one for one in processes if one.told_by in _RANK[:2]]
+    with_nccl = [one for one in processes if any("/libnccl.so" in path for path in one.libraries)]
+    return numbered or with_nccl or list(processes)
 
 
 def unseen(check: str, found: Ranks) -> Iterable[Finding]:
