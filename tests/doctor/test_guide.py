@@ -21,6 +21,8 @@ from nccl_slurm.cli.main import cli
 from nccl_slurm.doctor import guide, registry
 from nccl_slurm.doctor.check import AREAS, Finding
 from nccl_slurm.doctor.check import ID as CHECK_ID
+from nccl_slurm.doctor.checks.scheduler import shape
+from nccl_slurm.doctor.table import table
 from nccl_slurm.doctor.variables import unread
 from nccl_slurm.errors import InputError
 from nccl_slurm.explain.catalogue import catalogue
@@ -94,6 +96,39 @@ def test_sections_name_sections_that_are_there() -> None:
 def test_an_unknown_section_is_refused() -> None:
     with pytest.raises(InputError, match="has no section"):
         guide.section("node.nothing")
+
+
+def test_figures_are_those_of_the_tables() -> None:
+    limit, slurm = table(), shape.threshold
+    told = {
+        "node.memlock": (f"Below {limit['memlock-least-mib']:g} MB", f"below {limit['memlock-gib']:g} GB"),
+        "node.stack": (f"below {limit['stack-least-kib'] / 1024:g} MB",),
+        "node.nofile": (f"Below {limit['nofile-least']:,.0f} files", f"below {limit['nofile']:,.0f}"),
+        "node.shm": (
+            f"Below {limit['shm-least-gib']:g} GB",
+            f"below {limit['shm-gib']:g} GB",
+            f"over {limit['shm-used-share']:.0%} in use".replace("%", " %"),
+        ),
+        "node.disk": tuple(
+            f"from {limit[name]:.0%}".replace("%", " %")
+            for name in ("disk-full-share", "disk-share", "disk-watch-share")
+        ),
+        "node.nvlink": (f"from {limit['nvlink-errors']:g} on",),
+        "node.mtu": (f"below {limit['mtu-bytes']:g}",),
+        "fleet.bandwidth": (
+            f"{1 - limit['bandwidth-share']:.0%} below".replace("%", " %"),
+            f"{1 - limit['bandwidth-watch-share']:.0%} is told".replace("%", " %"),
+        ),
+        "scheduler.stuck-jobs": (
+            f"COMPLETING for more than {slurm('completing-s') / 60:g} minutes",
+            f"CONFIGURING for more than {slurm('configuring-s') / 60:g}",
+            f"PENDING for Resources for more than {slurm('pending-s') / 60:g}",
+        ),
+    }
+    missing = {
+        check: words for check, phrases in told.items() for words in phrases if words not in SECTIONS[check].proof
+    }
+    assert missing == {}
 
 
 # what commands hold
