@@ -21,7 +21,7 @@ from nccl_slurm.model import ACTIONS, CLASSES
 from nccl_slurm.report.line import comment
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MANUALS = sorted((ROOT / "etc" / "man").iterdir())
 COMMANDS_MD = (ROOT / "docs" / "commands.md").read_text()
 REPORT_MD = (ROOT / "docs" / "report.md").read_text()

@@ -28,7 +28,8 @@ def command(word: tuple[str, ...], all_words: bool, as_json: bool, config_path: 
     """Explain WORD: what it means, how it is proven, what to do, and where this comes from.
 
     WORD is a class (collective-missing-rank), an action, the id of a pattern row or reading (nccl.ib-completion), an
-    Xid (79, xid79, xid 79), a reason of Slurm ("Kill task failed"), or a line of a log.
+    Xid (79, xid79, xid 79), a reason of Slurm ("Kill task failed"), a line of a log, the id of a finding of the doctor
+    (node.gpu-count), or a page of the guide (scenario.timeout, operations.reboot, performance.bandwidth).
 
     \b
     Exit status: 0 explained; 1 no such word, the nearest ones are named; 2 usage or configuration.

@@ -336,7 +336,8 @@ def ranks(place: Place, options: Mapping[str, Any]) -> Any:
         libraries = sorted(set(_mapped(place, pid)))
         if libraries or _rank_in(environment) is not None:
             kept[pid] = {"pid": pid, "job": job, "environment": environment, "libraries": libraries, **stat._asdict()}
-    first = [row for row in kept.values() if not _is_worker(row, kept)][: options.get("most", 128)]
+    own = [row for row in kept.values() if not _is_worker(row, kept)]
+    first = own[: options.get("most", 128)]
     files: dict[str, Any] = {}
     for row in first:
         row["limits"] = of_process(place, row["pid"], "limits", 1 << 14)
@@ -347,7 +348,7 @@ def ranks(place: Place, options: Mapping[str, Any]) -> Any:
         for path in row["libraries"]:
             files.setdefault(path, None)
             files[path] = files[path] or _library(place, row["pid"], path)
-    return {"ranks": first, "more": len(kept) - len(first), "unreadable": unreadable, "libraries": files}
+    return {"ranks": first, "more": len(own) - len(first), "unreadable": unreadable, "libraries": files}
 
 
 def _is_us(place: Place, pid: int) -> bool:

@@ -33,7 +33,7 @@ FAMILIES: Mapping[Area, Sequence[str]] = {
         "node.limits",
         "node.system",
     ),
-    "job": (),
+    "job": ("job.environment", "job.variables", "job.limits", "job.output", "job.transport"),
     "fleet": ("fleet.versions", "fleet.bandwidth", "fleet.stragglers"),
 }
 

@@ -1,4 +1,5 @@
-"""All words that can be explained, from the data that decides: classes, actions, Xids, reasons, readings, rows."""
+"""All words that can be explained, from the data that decides: classes, actions, Xids, reasons, readings, rows; the
+guide's sections too."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 from nccl_slurm.attribute.finding import action_of
+from nccl_slurm.doctor import guide
 from nccl_slurm.explain.entry import Entry
 from nccl_slurm.model import ACTIONS, CLASSES
 from nccl_slurm.parse.patterns import Row, Rows, Xid
@@ -47,6 +49,7 @@ def catalogue(rows: Rows) -> tuple[Entry, ...]:
         *(_reason(one) for one in _table("reasons.toml")["reason"]),
         *(_reading(one, steps) for one in data["reading"]),
         *(_pattern(row, means, steps) for row in sorted(rows.rows, key=lambda row: row.id)),
+        *(_guide(one) for one in guide.sections().values()),
     )
 
 
@@ -165,4 +168,22 @@ def _pattern(row: Row, means: Mapping[str, str], steps: Mapping[str, Sequence[st
         versions=row.versions or None,
         example=row.yes,
         related=(row.hint,) if row.hint else (),
+    )
+
+
+def _guide(one: guide.Section) -> Entry:
+    return Entry(
+        kind="guide",
+        name=one.id,
+        means=one.title,
+        proof=one.proof or "Nothing has to be proven: it is advice.",
+        source=one.source,
+        steps=(one.remedy,),
+        action=one.action,
+        related=one.related,
+        symptom=one.symptom or None,
+        cause=one.cause or None,
+        verify=one.verify or None,
+        blast_radius=one.blast_radius or None,
+        commands=tuple(guide.filled(command, {}) for command in one.commands),
     )

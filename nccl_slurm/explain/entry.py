@@ -9,7 +9,7 @@ from typing import Any
 __all__ = ["KINDS", "SCHEMA", "Entry"]
 
 #: Kinds of words, in the order in which they are listed.
-KINDS = ("class", "action", "xid", "reason", "reading", "pattern")
+KINDS = ("class", "action", "xid", "reason", "reading", "pattern", "guide")
 SCHEMA = "nccl-slurm/explain/1"
 
 
@@ -18,7 +18,8 @@ class Entry:
     """``failure_class`` and ``action`` are words of the report; None where the word has none.
 
     ``words``: lower-case literals by which a reason is known. ``example``: a line that a pattern row matches.
-    ``related``: other words that lead here or on.
+    ``related``: other words that lead here or on. ``symptom`` to ``commands``: of sections of the guide alone, where
+    ``commands`` hold a word in capitals in the place of what a finding of the doctor would fill in.
     """
 
     kind: str
@@ -35,9 +36,15 @@ class Entry:
     example: str | None = None
     related: Sequence[str] = ()
     words: Sequence[str] = ()
+    symptom: str | None = None
+    cause: str | None = None
+    verify: str | None = None
+    blast_radius: str | None = None
+    commands: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Every key present, null where there is nothing to say."""
-        value = {**asdict(self), "class": self.failure_class, "steps": list(self.steps), "related": list(self.related)}
+        lists = {"steps": list(self.steps), "related": list(self.related), "commands": list(self.commands)}
+        value = {**asdict(self), "class": self.failure_class, **lists}
         del value["failure_class"], value["words"]
         return value

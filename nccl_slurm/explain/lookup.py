@@ -24,12 +24,12 @@ _NEAR_MAX = 5
 
 
 def look_up(text: str, entries: Sequence[Entry], rows: Rows) -> list[Entry]:
-    """By name, else as an Xid, else as a reason or a line of a log. Never empty.
+    """By name, else as the noun of an id, as an Xid, as a reason or a line of a log. Never empty.
 
     Raises InputError with the nearest words where nothing is known by this one.
     """
     word = " ".join(text[:_TEXT_MAX].split())
-    found = [entry for entry in entries if entry.name.lower() == word.lower()]
+    found = [entry for entry in entries if entry.name.lower() == word.lower()] or _noun(word.lower(), entries)
     number = _XID.fullmatch(word)
     if not found and number:
         return [_xid(int(number[1]), entries)]
@@ -37,6 +37,11 @@ def look_up(text: str, entries: Sequence[Entry], rows: Rows) -> list[Entry]:
     if not found:
         raise InputError(_unknown(word, entries))
     return found
+
+
+def _noun(word: str, entries: Sequence[Entry]) -> list[Entry]:
+    """Of the guide's ids without their area: ``gpu-count`` of ``node.gpu-count``."""
+    return [entry for entry in entries if entry.kind == "guide" and entry.name.partition(".")[2] == word]
 
 
 def _xid(code: int, entries: Sequence[Entry]) -> Entry:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from tabulate import tabulate
 
+from nccl_slurm.doctor.guide import SUGGESTED
 from nccl_slurm.explain.entry import Entry
 from nccl_slurm.report.visible import visible
 
@@ -38,16 +39,21 @@ def _short(entry: Entry) -> str:
 
 def _entry(entry: Entry, actions: Mapping[str, str]) -> str:
     parts = [visible(f"{entry.name} ({entry.kind}{_origin(entry)})"), _section("What it means", entry.means)]
-    if entry.example:
-        parts.append(_section("Looks like", entry.example))
-    parts.append(_section("How it is proven", entry.proof))
+    parts += _told(("Symptom", entry.symptom), ("Looks like", entry.example))
+    parts += _told(("How it is proven", entry.proof), ("Cause", entry.cause))
     parts.append(_steps(entry, actions))
-    parts.append(_section("Source", entry.source))
+    if entry.commands:
+        parts.append("\n".join([SUGGESTED, *(f"{_INDENT}{visible(command)}" for command in entry.commands)]))
+    parts += _told(("How to verify", entry.verify), ("Blast radius", entry.blast_radius), ("Source", entry.source))
     if entry.related:
         more = len(entry.related) - _RELATED_MAX
         names = [*entry.related[:_RELATED_MAX], *([f"and {more} more"] if more > 0 else [])]
         parts.append(_section("See also", ", ".join(names)))
     return "\n".join(part for part in parts if part) + "\n"
+
+
+def _told(*parts: tuple[str, str | None]) -> list[str]:
+    return [_section(title, text) for title, text in parts if text]
 
 
 def _origin(entry: Entry) -> str:

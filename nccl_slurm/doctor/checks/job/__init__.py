@@ -1,0 +1,1 @@
+"""What the ranks of a job have, say and use, compared with one another."""

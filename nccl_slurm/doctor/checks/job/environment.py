@@ -1,0 +1,203 @@
+"""The ranks' environment, rank by rank: who belongs to which world, and who has another setting than the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from nccl_slurm.doctor.check import Finding, Priority, Proof
+from nccl_slurm.doctor.checks.job.asked import SHOWN, JobCheck, proof
+from nccl_slurm.doctor.checks.job.ranks import Ranks, Seen, about, number, ranks, unseen, whose, whose_nodes
+from nccl_slurm.doctor.observation import JobObserved
+from nccl_slurm.hosts import fold, fold_numbers
+from nccl_slurm.info.setting import OF_ONE_PROCESS
+from nccl_slurm.info.split import split
+from nccl_slurm.parse.redact import redacted
+from nccl_slurm.report.visible import visible
+
+__all__ = ["CHECKS", "ID", "worlds"]
+
+ID = "job.environment"
+NOT_SET = "not set"
+#: Where a world's ranks meet, and how many they are.
+_MEETING = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
+#: Read by what ranks must agree in.
+_COMPARED = re.compile(
+    r"(?:NCCL|FI|OFI|TORCH|GLOO|UCX|EFA|RDMAV|NVSHMEM|PYTORCH)_[A-Z0-9_]+|CUDA_(?:LAUNCH_BLOCKING|DEVICE_ORDER"
+    r"|DEVICE_MAX_CONNECTIONS|MODULE_LOADING)|LD_LIBRARY_PATH|LD_PRELOAD|OMP_NUM_THREADS"
+)
+#: Other for each process or node by design, or ours.
+_OWN = re.compile(r"NCCL_SLURM_.*|TORCHELASTIC_.*|OFI_NCCL_TRACE.*|TORCH_.*_(?:FILE|DIR|PATH)")
+#: A node may need another one than its peers: its adapters have other names.
+_OF_A_NODE = frozenset(
+    {"NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "UCX_NET_DEVICES", "OMP_NUM_THREADS"}
+)
+_VALUE_MAX = 80
+#: In the place of a node's own name.
+_PLACE = "%h"
+
+_World = tuple[str, ...]
+
+
+def judge(observed: JobObserved) -> Iterator[Finding]:
+    found = ranks(observed)
+    wrong = [*_meetings(found), *_doubles(found), *_absent(found), *_differences(found)]
+    yield from wrong
+    yield from unseen(ID, found)
+    if not wrong:
+        nodes = whose_nodes(found.seen)
+        names = {name for one in found.seen for name in one.environment if _COMPARED.fullmatch(name)}
+        yield Finding(ID, "PASS", f"{len(found.seen)} ranks on {len(nodes)} nodes agree in {len(names)} settings")
+
+
+def worlds(seen: Iterable[Seen]) -> dict[_World, list[Seen]]:
+    """(address, port, size) → its ranks, the largest first. Processes that were told none are in no world."""
+    found: dict[_World, list[Seen]] = {}
+    for one in seen:
+        if one.rank is not None and one.told_by == "RANK" and one.world is not None:
+            found.setdefault(tuple(one.environment.get(name, NOT_SET) for name in _MEETING), []).append(one)
+    return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
+
+
+def _meetings(found: Ranks) -> Iterator[Finding]:
+    """Several worlds in a job are no fault where each is whole: several programs may run side by side."""
+    groups = worlds(found.seen)
+    if len(groups) < 2 or all(_is_whole(members) for members in groups.values()):
+        return
+    usual = next(iter(groups))
+    for place, name in enumerate(_MEETING):
+        odd = {world: members for world, members in groups.items() if world[place] != usual[place]}
+        if not odd:
+            continue
+        processes = [one for members in odd.values() for one in members]
+        said = ", ".join(f"{_shown(world[place])} on {whose(members)}" for world, members in list(odd.items())[:4])
+        yield Finding(
+            ID,
+            "FAIL" if found.whole else "WARN",
+            f"{name} differs, so these ranks wait for one another at different places: {said}; the others have "
+            f"{_shown(usual[place])}",
+            "P0",
+            nodes=whose_nodes(processes),
+            proofs=[_line(one, name) for one in (*processes[: SHOWN - 1], groups[usual][0])],
+            values=about(name, processes[0]),
+        )
+
+
+def _is_whole(members: Sequence[Seen]) -> bool:
+    return {one.rank for one in members} == set(range(members[0].world or 0))
+
+
+def _doubles(found: Ranks) -> Iterator[Finding]:
+    """One number twice in one world: one of the two waits for ever."""
+    for members in worlds(found.seen).values():
+        places: dict[int, list[Seen]] = {}
+        for one in members:
+            places.setdefault(one.rank or 0, []).append(one)
+        twice = {rank: ones for rank, ones in places.items() if len(ones) > 1}
+        if twice:
+            processes = [one for ones in twice.values() for one in ones]
+            yield Finding(
+                ID,
+                "FAIL",
+                f"{len(twice)} of {members[0].world} ranks are there more than once: {fold_numbers(twice)}",
+                "P0",
+                nodes=whose_nodes(processes),
+                proofs=[_line(one, "RANK") for one in processes[:SHOWN]],
+                values=about("RANK", processes[0]),
+            )
+
+
+def _absent(found: Ranks) -> Iterator[Finding]:
+    """Only where all was seen: a rank on a node that did not answer is not gone."""
+    groups = worlds(found.seen)
+    for members in groups.values() if found.whole and len(groups) == 1 else ():
+        size = members[0].world or 0
+        gone = sorted(set(range(size)) - {one.rank for one in members})
+        if not gone or len(gone) >= len(members):
+            continue
+        yield Finding(
+            ID,
+            "FAIL",
+            f"no process of rank{'s' if len(gone) > 1 else ''} {fold_numbers(gone)} on any node of the job, while the "
+            f"other {len(members)} of {size} are there{_where(found, members)}",
+            "P0",
+            nodes=_short_of_ranks(found, members),
+            proofs=[_line(members[0], "WORLD_SIZE")],
+            values=about("WORLD_SIZE", members[0]),
+        )
+
+
+def _where(found: Ranks, members: Sequence[Seen]) -> str:
+    short = _short_of_ranks(found, members)
+    return f"; {fold(short)} has fewer than its LOCAL_WORLD_SIZE" if len(short) == 1 else ""
+
+
+def _short_of_ranks(found: Ranks, members: Sequence[Seen]) -> list[str]:
+    """Nodes with fewer ranks than each of them is to have. A node without any tells no LOCAL_WORLD_SIZE."""
+    counts: dict[str, int] = {}
+    for one in members:
+        counts[one.node] = counts.get(one.node, 0) + 1
+    wanted = {one.node: number(one.environment.get("LOCAL_WORLD_SIZE")) for one in members}
+    few = [node for node, size in wanted.items() if size is not None and counts[node] < size]
+    return sorted(few or found.idle)
+
+
+def _differences(found: Ranks) -> Iterator[Finding]:
+    """Within each program, where several run side by side."""
+    groups = worlds(found.seen)
+    apart = len(groups) > 1 and all(_is_whole(members) for members in groups.values())
+    for members in groups.values() if apart else [found.seen]:
+        for name in sorted({name for one in members for name in one.environment if _is_compared(name)}):
+            yield from _difference(name, members)
+
+
+def _is_compared(name: str) -> bool:
+    return bool(_COMPARED.fullmatch(name)) and name not in OF_ONE_PROCESS and not _OWN.fullmatch(name)
+
+
+def _difference(name: str, seen: Sequence[Seen]) -> Iterator[Finding]:
+    by_place = dict(enumerate(seen))
+    one = split((place, _own_words_out(process, name)) for place, process in by_place.items())
+    nodes = len({process.node for process in seen})
+    if one is None or (len(one.values) > 2 and len(one.values) in (len(seen), nodes)):
+        return  # another one on each rank or node is so by design
+    usual = next(iter(one.values))
+    groups = {value: [by_place[int(place)] for place in places] for value, places in one.values.items()}
+    odd = [by_place[int(place)] for place in one.odd]
+    shown = list(groups.items())[1:4] if odd else list(groups.items())[:4]
+    said = ", ".join(f"{_shown(value)} on {whose(processes)}" for value, processes in shown)
+    yield Finding(
+        ID,
+        "WARN",
+        f"{name}: {said}" + (f"; the others have {_shown(usual)}" if odd else ""),
+        _priority(name),
+        nodes=whose_nodes(odd),
+        proofs=[_line(process, name) for process in _some(groups)],
+        values=about(name, (odd or seen)[0]),
+    )
+
+
+def _own_words_out(one: Seen, name: str) -> str:
+    """A value may hold the node's own name."""
+    return one.environment.get(name, NOT_SET).replace(one.node, _PLACE)
+
+
+def _priority(name: str) -> Priority:
+    return "P2" if name in _OF_A_NODE else "P1"
+
+
+def _some(groups: Mapping[str, Sequence[Seen]]) -> list[Seen]:
+    """One process a value."""
+    return [processes[0] for processes in groups.values()][:SHOWN]
+
+
+def _line(one: Seen, name: str) -> Proof:
+    value = one.environment.get(name)
+    return proof(one.node, one.pid, "environ", f"{name} is not set" if value is None else redacted(f"{name}={value}"))
+
+
+def _shown(value: str) -> str:
+    return value if value == NOT_SET else visible(redacted(value), _VALUE_MAX)
+
+
+CHECKS: Iterable[JobCheck] = (JobCheck(ID, "Ranks have the same settings and meet at one place", ("ranks",), judge),)

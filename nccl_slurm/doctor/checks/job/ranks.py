@@ -1,0 +1,168 @@
+"""The ranks of a job as their own processes show them: environment, limits, libraries. Never raises on junk."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nccl_slurm.doctor.check import Finding, NotObserved
+from nccl_slurm.doctor.observation import JobObserved, Observation
+from nccl_slurm.doctor.read.procfs import Limit, limits
+from nccl_slurm.hosts import fold, fold_numbers
+from nccl_slurm.parse.prefix import MAX_RANK
+
+__all__ = ["Ranks", "Seen", "about", "number", "ranks", "unseen", "whose", "whose_nodes"]
+
+#: Launchers' words for the global rank, the surest first. PMI's are last: an interactive shell's step may have them.
+_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMIX_RANK", "PMI_RANK")
+_NUMBER = re.compile(r"[0-9]{1,8}\Z", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One process. ``rank`` None: it has none that is told. ``told_by``: the variable that tells it."""
+
+    node: str
+    pid: int
+    rank: int | None
+    told_by: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+    libraries: Sequence[str] = ()
+    uid: int | None = None
+
+    @property
+    def world(self) -> int | None:
+        return number(self.environment.get("WORLD_SIZE") or self.environment.get("OMPI_COMM_WORLD_SIZE"))
+
+    @property
+    def name(self) -> str:
+        return f"{self.node} pid {self.pid}"
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """``unseen``: node → why none of its ranks could be read. ``idle``: nodes that certainly have none. ``more``: some
+    were left out on a node."""
+
+    seen: Sequence[Seen]
+    unseen: Mapping[str, str]
+    more: bool = False
+    idle: Sequence[str] = ()
+
+    @property
+    def whole(self) -> bool:
+        """All processes of the job on all its nodes were there to be read."""
+        return not self.unseen and not self.more
+
+    @property
+    def numbered(self) -> list[Seen]:
+        return [one for one in self.seen if one.rank is not None]
+
+
+def ranks(observed: JobObserved) -> Ranks:
+    """Raises NotObserved where no rank was seen anywhere."""
+    observed.ranks()
+    processes: list[Seen] = []
+    unseen = dict(observed.fleet.silent)
+    more = False
+    for name, node in sorted(observed.fleet.nodes.items()):
+        try:
+            told = _told(node)
+        except NotObserved as error:
+            unseen[name] = str(error)
+            continue
+        more = more or bool(told.get("more")) or bool(told.get("unreadable"))
+        processes += _of_node(name, told["ranks"])
+    seen = _real(processes)
+    if not seen:
+        raise NotObserved("no rank of the job was seen on its nodes (ended, or not yours)")
+    without = sorted(observed.fleet.nodes.keys() - unseen.keys() - {one.node for one in seen})
+    idle = [name for name in without if _sees_all(observed.fleet.nodes[name])]
+    hidden = "no rank of the job is there, or none that this user may read"
+    return Ranks(seen, {**unseen, **{name: hidden for name in without if name not in idle}}, more, idle)
+
+
+def _real(processes: Sequence[Seen]) -> list[Seen]:
+    """Those that a launcher numbered; else those with NCCL; else all. Jobs have helpers that look at GPUs too."""
+    numbered = [one for one in processes if one.told_by in _RANK[:2]]
+    with_nccl = [one for one in processes if any("/libnccl.so" in path for path in one.libraries)]
+    return numbered or with_nccl or list(processes)
+
+
+def unseen(check: str, found: Ranks) -> Iterable[Finding]:
+    """One for each reason why nodes could not be compared."""
+    reasons: dict[str, list[str]] = {}
+    for node, why in found.unseen.items():
+        reasons.setdefault(why, []).append(node)
+    for why, nodes in reasons.items():
+        yield Finding(check, "UNKNOWN", f"the ranks of {fold(nodes)} were not seen: {why}", nodes=sorted(nodes))
+
+
+def whose(processes: Iterable[Seen]) -> str:
+    """``rank 7 (n2)``, ``ranks 0-7 (n[1-2])``; processes without a rank by node and pid."""
+    told = list(processes)
+    numbers = [one.rank for one in told if one.rank is not None]
+    others = [one.name for one in told if one.rank is None]
+    parts = (
+        [f"rank{'s' if len(set(numbers)) > 1 else ''} {fold_numbers(numbers)} ({_nodes_of(told)})"] if numbers else []
+    )
+    return ", ".join([*parts, *others[:4], *(["others"] if len(others) > 4 else [])])
+
+
+def whose_nodes(processes: Iterable[Seen]) -> list[str]:
+    return sorted({one.node for one in processes})
+
+
+def about(name: str, one: Seen) -> dict[str, str]:
+    """Values for commands that look at the same process. ``host``: where it is."""
+    return {"name": name, "host": one.node, "pid": str(one.pid)}
+
+
+def number(text: str | None) -> int | None:
+    """A count or a rank; None for what is none."""
+    return int(text) if text and _NUMBER.match(text) and int(text) <= MAX_RANK else None
+
+
+def _nodes_of(processes: Iterable[Seen]) -> str:
+    return fold(one.node for one in processes if one.rank is not None)
+
+
+def _sees_all(node: Observation) -> bool:
+    """Root, or a step of the job by its owner: /proc may hide the processes of others altogether (proc(5), hidepid)."""
+    return node.uid == 0 or node.way == "job-step"
+
+
+def _told(node: Observation) -> Mapping[str, Any]:
+    told = node.reader("ranks")
+    if not isinstance(told, dict) or not isinstance(told.get("ranks"), list):
+        raise NotObserved("ranks: the node's answer is none")
+    return told
+
+
+def _of_node(node: str, rows: Sequence[Any]) -> list[Seen]:
+    """Without launchers: a process that has children among these and no rank of its own."""
+    good = [row for row in rows if isinstance(row, dict) and isinstance(row.get("pid"), int)]
+    parents = {row["parent"] for row in good if isinstance(row.get("parent"), int)}
+    made = [_seen(node, row, launcher=row["pid"] in parents) for row in good]
+    return [one for one, row in zip(made, good, strict=True) if one.rank is not None or row["pid"] not in parents]
+
+
+def _seen(node: str, row: Mapping[str, Any], *, launcher: bool) -> Seen:
+    told = row.get("environment")
+    environment = {str(name): str(value) for name, value in told.items()} if isinstance(told, dict) else {}
+    libraries = row.get("libraries")
+    names = _RANK[:2] if launcher else _RANK
+    told_by = next((name for name in names if number(environment.get(name)) is not None), "")
+    return Seen(
+        node=node,
+        pid=row["pid"],
+        rank=number(environment.get(told_by)) if told_by else None,
+        told_by=told_by,
+        environment=environment,
+        limits=limits(str(row.get("limits") or "")),
+        libraries=[str(one) for one in libraries] if isinstance(libraries, list) else [],
+        uid=row["uid"] if isinstance(row.get("uid"), int) else None,
+    )

@@ -1,0 +1,87 @@
+"""Jobs as their nodes would tell them: ranks with environment and limits, adapters, output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nccl_slurm.doctor.check import Check, Finding, judged
+from nccl_slurm.doctor.observation import Fleet, JobObserved, Observation
+from nccl_slurm.parse.folder import read_sources, walk
+from nccl_slurm.parse.patterns import load_rows
+from nccl_slurm.scheduler.client import LiveJob
+
+LIMITS = """\
+Limit                     Soft Limit           Hard Limit           Units
+Max stack size            {stack}              unlimited            bytes
+Max processes             1029000              1029000              processes
+Max open files            {files}              {hard}               files
+Max locked memory         {locked}             {locked}             bytes
+Max address space         unlimited            unlimited            bytes
+"""
+MEETING = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+EFA = {f"rdmap{card}s0": "efa" for card in range(4)}
+INFINIBAND = {f"mlx5_{card}": "mlx5_core" for card in range(8)}
+_ROWS = load_rows()
+
+Rows = list[dict[str, Any]]
+
+
+def limits(*, stack: str = "8388608", files: str = "1024", hard: str = "131072", locked: str = "unlimited") -> str:
+    return LIMITS.format(stack=stack, files=files, hard=hard, locked=locked)
+
+
+def rank(number: int, size: int, *, local: Any = 2, text: Any = None, uid: Any = 1000, **more: str) -> dict[str, Any]:
+    """A rank as `gather.ranks` tells it. ``more``: environment on top; an empty value takes a name out."""
+    told = {"RANK": str(number), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(local), **MEETING, **more}
+    environment = {name: value for name, value in told.items() if value}
+    own = {"pid": 1000 + number, "parent": 900, "uid": uid, "environment": environment, "libraries": []}
+    return {**own, "limits": limits() if text is None else text}
+
+
+def launcher(**more: Any) -> dict[str, Any]:
+    environment = {"SLURM_PROCID": "0", "WORLD_SIZE": "7", "NCCL_DEBUG": "INFO"}
+    return {"pid": 900, "parent": 1, "uid": 1000, "environment": environment, "libraries": [], **more}
+
+
+def even(size: Any = 4, nodes: Any = 2, **more: str) -> dict[str, Rows]:
+    """Ranks in order over nodes n1, n2 …, all alike."""
+    each = size // nodes
+    numbers = {f"n{node + 1}": range(node * each, (node + 1) * each) for node in range(nodes)}
+    return {node: [launcher(), *(rank(one, size, local=each, **more) for one in own)] for node, own in numbers.items()}
+
+
+def job(
+    rows: Mapping[str, Rows | str],
+    *,
+    adapters: Mapping[str, str] | None = None,
+    silent: Mapping[str, str] | None = None,
+    output: Path | None = None,
+    more: int = 0,
+    uid: int = 0,
+    state: str | None = None,
+) -> JobObserved:
+    """``rows`` of a node as text: why they were not seen. ``adapters``: of every node, None: they were not seen."""
+    nodes = {name: Observation(name, _found(told, adapters, more), uid=uid) for name, told in rows.items()}
+    parsed = None if output is None else read_sources(walk(str(output))[0], _ROWS)
+    live = None if state is None else LiveJob(42, "42", "train", state)
+    return JobObserved("42", 42, Fleet(nodes, silent or {}), live, output=parsed)
+
+
+def _found(rows: Rows | str, adapters: Mapping[str, str] | None, more: int) -> dict[str, Any]:
+    told = {"why": rows} if isinstance(rows, str) else {"value": {"ranks": rows, "more": more, "unreadable": 0}}
+    links = {
+        f"/sys/class/infiniband/{name}/device/driver": f"../x/{driver}" for name, driver in (adapters or {}).items()
+    }
+    drivers = {"why": "no such file"} if adapters is None else {"texts": links, "cut": [], "unread": {}, "more": False}
+    return {"ranks": told, "rdma-drivers": drivers}
+
+
+def said(check: Check[Any], observed: JobObserved) -> list[Finding]:
+    return judged(check, observed)
+
+
+def words(findings: Sequence[Finding]) -> list[str]:
+    """``FAIL P0``, ``PASS``: in the order in which they were found."""
+    return [f"{one.status} {one.priority or ''}".strip() for one in findings]

@@ -1,0 +1,233 @@
+"""Whose ranks meet where, who is missing, and which node has another setting than the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nccl_slurm.doctor.checks.job.environment import CHECKS, worlds
+from nccl_slurm.doctor.checks.job.ranks import ranks
+from tests.doctor.jobs import Rows, even, job, launcher, rank, said, words
+
+(CHECK,) = CHECKS
+
+
+def changed(number: int, size: Any = 4, nodes: Any = 2, **more: str) -> dict[str, Rows]:
+    """All alike but for one rank."""
+    told = even(size, nodes)
+    each = size // nodes
+    node = f"n{number // each + 1}"
+    told[node] = [one for one in told[node] if one["pid"] != 1000 + number] + [rank(number, size, local=each, **more)]
+    return told
+
+
+def test_ranks_that_agree_pass() -> None:
+    (found,) = said(CHECK, job(even(NCCL_DEBUG="WARN")))
+    assert (found.status, found.text) == ("PASS", "4 ranks on 2 nodes agree in 1 settings")
+
+
+def test_launchers_are_no_ranks() -> None:
+    assert sorted(one.rank for one in ranks(job(even())).seen if one.rank is not None) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("name", "value"), [("MASTER_ADDR", "n9"), ("MASTER_PORT", "29501"), ("WORLD_SIZE", "8")])
+def test_a_rank_that_meets_elsewhere_fails(name: str, value: str) -> None:
+    found = said(CHECK, job(changed(3, **{name: value})))
+    assert words(found) == ["FAIL P0"]
+    assert name in found[0].text and value in found[0].text and "rank 3 (n2)" in found[0].text
+    assert found[0].nodes == ["n2"]
+    assert found[0].values == {"job": "42", "name": name, "host": "n2", "pid": "1003"}
+    assert found[0].proofs[0].source == "n2: /proc/1003/environ"
+
+
+def test_programs_side_by_side_are_no_fault() -> None:
+    """Two torchruns of one node each in one job: both worlds are whole."""
+    first = [rank(number, 2, MASTER_PORT="29500") for number in range(2)]
+    second = [rank(number, 2, MASTER_ADDR="n2", MASTER_PORT="29501") for number in range(2)]
+    assert words(said(CHECK, job({"n1": first, "n2": second}))) == ["PASS"]
+
+
+def test_programs_side_by_side_may_have_other_settings() -> None:
+    first = [rank(number, 2, NCCL_ALGO="Ring") for number in range(2)]
+    second = [rank(number, 2, MASTER_PORT="29501", NCCL_ALGO="Tree") for number in range(2)]
+    assert words(said(CHECK, job({"n1": first, "n2": second}))) == ["PASS"]
+
+
+def test_helpers_that_look_at_gpus_are_no_ranks() -> None:
+    told = even()
+    helper = {"pid": 77, "parent": 1, "environment": {"NCCL_DEBUG": "INFO"}, "libraries": ["/x/libnvidia-ml.so.1"]}
+    told["n1"].append(helper)
+    assert words(said(CHECK, job({**told, "n3": [helper]}, uid=0))) == ["PASS"]
+
+
+def test_where_no_launcher_numbers_them_nccl_tells_who_they_are() -> None:
+    rows = [
+        {"pid": n, "parent": 1, "environment": {"NCCL_ALGO": "Ring"}, "libraries": ["/x/libnccl.so.2"]}
+        for n in range(3)
+    ]
+    rows.append({"pid": 9, "parent": 1, "environment": {}, "libraries": ["/x/libcuda.so.1"]})
+    assert words(said(CHECK, job({"n1": rows}))) == ["PASS"]
+
+
+def test_where_a_node_was_not_seen_it_is_a_warning() -> None:
+    found = said(CHECK, job(changed(3, MASTER_ADDR="n9"), silent={"n3": "no answer"}))
+    assert words(found) == ["WARN P0", "UNKNOWN"]
+    assert found[1].nodes == ["n3"] and "no answer" in found[1].text
+
+
+def test_a_rank_twice_fails() -> None:
+    told = even()
+    told["n2"].append({**rank(1, 4), "pid": 5000})
+    (found,) = said(CHECK, job(told))
+    assert (found.status, found.priority, found.nodes) == ("FAIL", "P0", ["n1", "n2"])
+    assert "more than once: 1" in found.text
+
+
+@pytest.mark.parametrize("gone", [0, 3, 5])
+def test_a_rank_without_a_process_is_told(gone: int) -> None:
+    told = {node: [one for one in rows if one["pid"] != 1000 + gone] for node, rows in even(8).items()}
+    (found,) = said(CHECK, job(told))
+    assert (found.status, found.priority) == ("FAIL", "P0")
+    assert f"no process of rank {gone} on any node" in found.text
+    assert found.nodes == [f"n{gone // 4 + 1}"]
+
+
+@pytest.mark.parametrize("more", [{"silent": {"n3": "down"}}, {"more": 2}])
+def test_what_was_not_seen_is_not_gone(more: Any) -> None:
+    """Ranks 4 to 7 may be on the node that did not answer, or beyond what a node tells."""
+    told = {"n1": even(8)["n1"]}
+    assert "FAIL P0" not in words(said(CHECK, job(told, **more)))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "priority"),
+    [
+        ("NCCL_ALGO", "Ring", "P1"),
+        ("NCCL_IB_DISABLE", "1", "P1"),
+        ("FI_PROVIDER", "tcp", "P1"),
+        ("LD_LIBRARY_PATH", "/old/lib", "P1"),
+        ("NCCL_IB_HCA", "mlx5_9", "P2"),
+        ("OMP_NUM_THREADS", "1", "P2"),
+    ],
+)
+def test_the_odd_rank_is_named(name: str, value: str, priority: str) -> None:
+    (found,) = said(CHECK, job(changed(2, **{name: value})))
+    assert (found.status, found.priority, found.nodes) == ("WARN", priority, ["n2"])
+    assert found.text == f"{name}: {value} on rank 2 (n2); the others have not set"
+    assert {one.line for one in found.proofs} == {f"{name}={value}", f"{name} is not set"}
+
+
+def test_of_two_halves_nobody_is_odd() -> None:
+    told = even(4)
+    for row in told["n2"]:
+        row["environment"]["NCCL_ALGO"] = "Ring"
+    (found,) = said(CHECK, job(told))
+    assert (found.status, found.nodes) == ("WARN", [])
+    assert "not set on ranks 0-1 (n1)" in found.text and "Ring on ranks 2-3 (n2)" in found.text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NCCL_DEBUG_FILE",
+        "NCCL_HOSTID",
+        "TORCHELASTIC_ERROR_FILE",
+        "NCCL_SLURM_SPOOL",
+        "LOCAL_RANK",
+        "CUDA_VISIBLE_DEVICES",
+    ],
+)
+def test_what_differs_by_design_is_left_out(name: str) -> None:
+    assert words(said(CHECK, job(changed(2, **{name: "other"})))) == ["PASS"]
+
+
+def test_a_value_of_each_rank_is_by_design() -> None:
+    told = even()
+    for row in (one for rows in told.values() for one in rows):
+        row["environment"]["UCX_TLS"] = f"x{row['pid']}"
+    assert words(said(CHECK, job(told))) == ["PASS"]
+
+
+def test_a_value_of_each_node_is_by_design() -> None:
+    told = even(6, 3)
+    for node, rows in told.items():
+        for row in rows:
+            row["environment"]["NCCL_TOPO_FILE"] = f"/topo/rack-{ord(node[-1])}"
+    assert words(said(CHECK, job(told))) == ["PASS"]
+
+
+def test_a_nodes_own_name_in_a_value_is_no_difference() -> None:
+    told = even()
+    for node, rows in told.items():
+        for row in rows:
+            row["environment"]["NCCL_TOPO_FILE"] = f"/topo/{node}.xml"
+    assert words(said(CHECK, job(told))) == ["PASS"]
+
+
+def test_secrets_in_values_are_hidden() -> None:
+    key = "AKIA" + "ABCDEFGHIJKLMNOP"
+    (found,) = said(CHECK, job(changed(2, NCCL_CONF_FILE=f"/x/{key}")))
+    assert key not in found.text + "".join(one.line for one in found.proofs)
+
+
+def test_nobody_seen_is_unknown() -> None:
+    assert words(said(CHECK, job({"n1": [], "n2": []}))) == ["UNKNOWN"]
+    assert words(said(CHECK, job({"n1": "permission denied"}))) == ["UNKNOWN"]
+
+
+def test_a_node_without_a_rank_is_named_where_ranks_are_missing() -> None:
+    told = {"n1": [rank(number, 6, local=2) for number in range(2)], "n2": [rank(number, 6) for number in (2, 3)]}
+    (found,) = said(CHECK, job({**told, "n3": []}, uid=0))
+    assert (found.status, found.nodes) == ("FAIL", ["n3"]) and "ranks 4-5" in found.text
+
+
+def test_a_node_on_which_none_is_wanted_is_no_finding() -> None:
+    assert words(said(CHECK, job({**even(), "head": []}, uid=0))) == ["PASS"]
+    assert words(said(CHECK, job({**even(), "head": []}, uid=1000))) == ["UNKNOWN", "PASS"]
+
+
+def test_a_node_whose_ranks_are_not_ours_is_told() -> None:
+    found = said(CHECK, job({**even(), "n3": "permission denied"}))
+    assert words(found) == ["UNKNOWN", "PASS"]
+    assert found[0].nodes == ["n3"] and "on 2 nodes" in found[1].text
+
+
+def test_mpi_ranks_are_ranks() -> None:
+    rows = [
+        {"pid": 5 + n, "parent": 1, "environment": {"OMPI_COMM_WORLD_RANK": str(n), "NCCL_P2P_LEVEL": "NVL"}}
+        for n in range(4)
+    ]
+    rows[3]["environment"]["NCCL_P2P_LEVEL"] = "SYS"  # type: ignore[index]
+    (found,) = said(CHECK, job({"n1": rows}))
+    assert "NCCL_P2P_LEVEL: SYS on rank 3 (n1)" in found.text
+    assert worlds(ranks(job({"n1": rows})).seen) == {}
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+rows_of_junk = st.lists(
+    st.fixed_dictionaries(
+        {"pid": st.integers() | junk},
+        optional={
+            "parent": junk,
+            "environment": st.dictionaries(st.sampled_from(["RANK", "WORLD_SIZE", "MASTER_ADDR", "NCCL_X"]), junk)
+            | junk,
+            "limits": junk,
+            "libraries": junk,
+            "uid": junk,
+        },
+    )
+    | junk,
+    max_size=6,
+)
+
+
+@given(rows_of_junk)
+def test_any_answer_of_a_node_is_judged(rows: Any) -> None:
+    assert said(CHECK, job({"n1": rows, "n2": [launcher(), rank(0, 2)]}))

@@ -1,0 +1,100 @@
+"""Limits of the ranks: too small for RDMA or for the job's size, or other ones on one node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nccl_slurm.doctor.checks.job.limits import CHECKS
+from tests.doctor.jobs import EFA, INFINIBAND, Rows, job, limits, rank, said, words
+
+(CHECK,) = CHECKS
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+def rows(text: str, *, odd: str | None = None, size: int = 4, **more: Any) -> dict[str, Rows]:
+    """Two nodes; the second has ``odd`` where it is given."""
+    first = [rank(number, size, text=text, **more) for number in range(2)]
+    return {"n1": first, "n2": [rank(number, size, text=odd or text, **more) for number in range(2, 4)]}
+
+
+def test_good_limits_pass() -> None:
+    (found,) = said(CHECK, job(rows(limits()), adapters=EFA))
+    assert found.status == "PASS"
+    assert found.text == ("4 ranks have the same limits: locked memory unlimited, stack size 8 MiB, open files 1024")
+
+
+@pytest.mark.parametrize(
+    ("locked", "adapters", "expected"),
+    [
+        (str(64 * KIB), EFA, ["FAIL P0"]),
+        (str(8 * MIB), INFINIBAND, ["FAIL P0"]),
+        (str(64 * MIB), EFA, ["WARN P1"]),
+        (str(8 * GIB - 1), EFA, ["WARN P1"]),
+        (str(8 * GIB), EFA, ["PASS"]),
+        ("unlimited", EFA, ["PASS"]),
+        ("18446744073709551615", EFA, ["PASS"]),
+        (str(64 * KIB), {}, ["PASS"]),
+        (str(64 * KIB), None, ["PASS"]),
+    ],
+)
+def test_locked_memory(locked: str, adapters: Any, expected: list[str]) -> None:
+    found = said(CHECK, job(rows(limits(locked=locked)), adapters=adapters))
+    assert words(found) == expected
+
+
+def test_locked_memory_is_told_with_its_rank_and_line() -> None:
+    (found,) = said(CHECK, job(rows(limits(locked="65536")), adapters=EFA))
+    assert found.text == "64 KiB of locked memory are too little to register memory for RDMA: ranks 0-3 (n[1-2])"
+    assert found.proofs[0].source == "n1: /proc/1000/limits"
+    assert found.proofs[0].line == "Max locked memory 64 KiB (soft), 64 KiB (hard)"
+    assert found.nodes == ["n1", "n2"] and found.values["name"] == "Max locked memory"
+
+
+def test_root_has_no_limit_of_locked_memory() -> None:
+    assert words(said(CHECK, job(rows(limits(locked="65536"), uid=0), adapters=EFA))) == ["PASS"]
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"),
+    [
+        (str(MIB), ["FAIL P1"]),
+        (str(2 * MIB), ["FAIL P1"]),
+        (str(4 * MIB), ["PASS"]),
+        (str(8 * MIB), ["PASS"]),
+        ("unlimited", ["PASS"]),
+    ],
+)
+def test_stack(stack: str, expected: list[str]) -> None:
+    assert words(said(CHECK, job(rows(limits(stack=stack)), adapters={}))) == expected
+
+
+@pytest.mark.parametrize(
+    ("hard", "size", "expected"),
+    [("1024", 4, ["WARN P1"]), ("4096", 4, ["PASS"]), ("4096", 4000, ["WARN P1"]), ("131072", 4000, ["PASS"])],
+)
+def test_open_files_by_the_size_of_the_job(hard: str, size: int, expected: list[str]) -> None:
+    """Soft 1024 alone is no fault: NCCL raises it to the hard limit."""
+    assert words(said(CHECK, job(rows(limits(files="1024", hard=hard), size=size), adapters={}))) == expected
+
+
+def test_a_node_with_another_limit_is_named() -> None:
+    told = rows(limits(), odd=limits(files="2048"))
+    told["n0"] = [rank(number, 4, text=limits()) for number in (5, 6)]
+    (found,) = said(CHECK, job(told, adapters=EFA))
+    assert (found.status, found.priority, found.nodes) == ("WARN", "P1", ["n2"])
+    assert found.text == (
+        "Max open files differs between ranks: 1024 on ranks 0-1,5-6 (n[0-1]), 2048 on ranks 2-3 (n2)"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "no limits here", "\x00\xff", "Max open files"])
+def test_limits_that_can_not_be_read_are_unknown(text: str) -> None:
+    assert words(said(CHECK, job(rows(text), adapters=EFA))) == ["UNKNOWN"]
+
+
+def test_of_one_node_that_can_not_be_read_nothing_is_said() -> None:
+    found = said(CHECK, job(rows(limits(), odd="junk"), adapters=EFA))
+    assert words(found) == ["UNKNOWN", "PASS"]
+    assert found[0].nodes == ["n2"] and found[1].text.startswith("2 ranks")
