@@ -13,6 +13,7 @@ from nccl_slurm.doctor.check import STATUSES, Finding
 from nccl_slurm.doctor.fold import worst
 from nccl_slurm.hosts import fold
 from nccl_slurm.recommend.site import Site
+from nccl_slurm.report.escalation import Escalation, as_json, of_findings
 from nccl_slurm.report.visible import visible
 
 __all__ = ["SCHEMA", "Looked", "Result"]
@@ -58,6 +59,11 @@ class Result:
         nothing = not seen or (bool(self.looked.chosen) and not any(self.looked.ways.values()))
         return _UNSEEN if nothing else _CLEAN
 
+    @property
+    def escalation(self) -> Escalation | None:
+        """None while something is left to try here."""
+        return of_findings(self.findings, self.job)
+
     def commands(self, finding: Finding) -> Sequence[str]:
         """What the finding itself does not name is that of the run: job, a node, controller, region."""
         told = replace(finding, values={**self._values(), **finding.values})
@@ -96,6 +102,7 @@ class Result:
             "left_out": list(self.left_out),
             "counts": {status: counts.get(status, 0) for status in STATUSES},
             "findings": [self._json(one) for one in self.findings],
+            "escalation": as_json(self.escalation),
         }
 
     def _json(self, finding: Finding) -> dict[str, Any]:

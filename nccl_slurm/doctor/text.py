@@ -40,6 +40,9 @@ def render(result: Result, *, color: bool = False, severity: Priority | None = N
     for group in _unseen(shown):
         lines += [*_not_seen(group, under, color), ""]
     lines += _rest(result, wide)
+    if (due := result.escalation) is not None:
+        lines += ["", f"Nothing else is left to try here: {due.why} [escalation.{due.rule}]"]
+        lines += [f"  {_SUGGESTED} (it sends nothing)", f"    {due.command}"]
     return "\n".join(lines)
 
 

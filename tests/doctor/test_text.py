@@ -73,3 +73,18 @@ def test_nodes_that_gave_nothing_are_counted() -> None:
     text = render(result)
     assert "1 of 2 nodes answered, a sample of 9: nothing is said of the others" in text
     assert result.to_json()["nodes"]["silent"] == [{"node": "n1", "why": "no route"}]
+
+
+@pytest.mark.parametrize(
+    ("findings", "rule"),
+    [
+        ([Finding("aws.node-status", "FAIL", "Failure", "P0", ["n1"])], "instance-failed"),
+        ([Finding("node.gpu-count", "PASS", "8 of 8")], "clean"),
+        ([Finding("node.gpu-count", "FAIL", "7 of 8", "P0", ["n1"])], None),
+    ],
+)
+def test_where_nothing_is_left_to_try_the_bundle_is_named(findings: list[Finding], rule: str | None) -> None:
+    result = Result(0.0, 1.0, findings, {one.check: "x" for one in findings}, job="42")
+    text, told = render(result), result.to_json()["escalation"]
+    assert ("nccl-slurm bundle 42 --doctor doctor.json" in text) == (rule is not None)
+    assert (told["rule"] if told else None) == rule
