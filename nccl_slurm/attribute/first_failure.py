@@ -399,7 +399,12 @@ def _by_word(scene: Scene, rank: int, causes: Sequence[Fact]) -> Death:
 
 
 def _is_intrinsic(fact: Fact) -> bool:
-    return (fact.hint in _INTRINSIC and not reading.is_absurd(fact)) or fact.kind in reading.INTRINSIC
+    return (fact.hint in _INTRINSIC and not reading.is_absurd(fact)) or _is_told_intrinsic(fact)
+
+
+def _is_told_intrinsic(fact: Fact) -> bool:
+    """SIGABRT is how torch's watchdog and the C++ runtime end whoever gave up, a waiting rank too."""
+    return fact.kind in reading.INTRINSIC and reading.signalled(fact) != -6
 
 
 def _step_after(fact: Fact) -> str | None:

@@ -72,11 +72,11 @@ def counted(scene: Scene) -> Finding | None:
 
 
 def calm(scene: Scene) -> Finding | None:
-    """The job completed, or all that was seen is noise."""
+    """The job completed, or all that was seen is noise: no launcher had to end processes."""
     noise = scene.sorts.where(lambda fact: fact.role == "benign")
     if scene.completed:
         return _finding("calm.completed", "benign", "The job completed; no failure was observed.", noise)
-    if noise and scene.job is None:
+    if noise and scene.job is None and not scene.sorts.of_kind(*reading.STOPS):
         hint = next((fact.hint for fact in noise if fact.hint), "benign")
         return _finding("calm.noise", hint, "All that was seen is known to be harmless.", noise)
     return None

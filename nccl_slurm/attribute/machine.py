@@ -142,7 +142,9 @@ def node_failed(scene: Scene) -> Finding | None:
 
 def out_of_memory(scene: Scene) -> Finding | None:
     """Kernel or cgroup killed a process for memory. The state OUT_OF_MEMORY and the kernel's lines are root's word."""
-    said = scene.sorts.where(lambda fact: fact.hint == "host-oom" and fact.role == "cause")
+    said = scene.sorts.where(
+        lambda fact: fact.hint == "host-oom" and fact.role == "cause" and fact.producer != "python"
+    )
     kills = [fact for fact in said if _inside(scene, fact) and not _is_elsewhere(scene, fact)]
     by_slurm = scene.job is not None and "OUT_OF_MEMORY" in {scene.job.state, *(s.state for s in scene.job.steps)}
     believed = [fact for fact in kills if fact.trust == "root" or by_slurm or scene.job is None]

@@ -40,7 +40,7 @@ def _silent(scene: Scene) -> Finding | None:
         return None
     waiting = set(scene.waits) | set(scene.lost) | scene.stricken
     silent = sorted(rank for rank in scene.expected - waiting if not _failed_otherwise(scene, rank))
-    if not silent or len(silent) > len(waiting) or _unread(scene, silent):
+    if not silent or _are_too_many(scene, len(silent), len(waiting)) or _unread(scene, silent):
         return None
     alone = len(silent) == 1
     why = _how_it_ended(scene, silent[0]) if alone else "no timeout of its own while others waited"
@@ -54,6 +54,11 @@ def _silent(scene: Scene) -> Finding | None:
         facts=cite([*_last_words(scene, silent), *waits]),
         time=min((fact.time for fact in waits if fact.time is not None), default=None),
     ).naming([_absent(scene, rank, why, waits) for rank in silent], proven=proven)
+
+
+def _are_too_many(scene: Scene, silent: int, waiting: int) -> bool:
+    """More than wait; or as many, and nothing tells how any rank ended: then half of the lines may as well be lost."""
+    return silent > waiting or (silent == waiting and not (scene.exits or scene.ended_by_agent))
 
 
 def _unread(scene: Scene, silent: Iterable[int]) -> bool:

@@ -57,7 +57,15 @@ _OTHER_RANK = re.compile(r"(?i)\b(?:ranks?|workers?|peers?)\b[^\d\n.,;]{0,16}(\d
 #: A traceback's last line.
 EXCEPTION = "python.exception"
 #: A rank says that it itself waited in a collective until its timeout.
-WAITS = frozenset({"torch.watchdog-timeout", "torch.watchdog-cut", "torch.dump-signal-local", "gloo.timeout"})
+WAITS = frozenset(
+    {
+        "torch.watchdog-timeout",
+        "torch.watchdog-cut",
+        "torch.blocking-wait",
+        "torch.dump-signal-local",
+        "gloo.timeout",
+    }
+)
 #: Prints for any error that the watchdog saw; only this wording speaks of a timeout.
 STATUS, STATUS_TIMEOUT = "torch.pg-status", "Timeout at"
 #: A rank was told of another rank's timeout.
@@ -66,7 +74,9 @@ TOLD = frozenset({"torch.dump-signal-remote", "torch.dump-observed"})
 P2P = frozenset({"SEND", "RECV", "COALESCED"})
 HEARTBEAT = frozenset({"torch.heartbeat", "torch.terminating-heartbeat"})
 #: torchrun's agent ends a worker because another one failed: SIGTERM, then SIGKILL.
-AGENT_TERM, AGENT_KILL = frozenset({"elastic.closing"}), frozenset({"elastic.forced-kill"})
+AGENT_TERM, AGENT_KILL = frozenset({"elastic.closing", "elastic.closing-told"}), frozenset({"elastic.forced-kill"})
+#: A launcher ends what is left of its processes: one of them failed, or it was told to.
+STOPS = frozenset({"elastic.closing", "elastic.forced-kill", "framework.deepspeed-kill"})
 #: For each attempt the worker that this agent saw first.
 FAILED = frozenset({"elastic.failed", "elastic.closed-worker"})
 #: A block of an agent's failure table, and the error.json of a worker.
@@ -94,13 +104,23 @@ STEP_WORLD = "slurm.step-world"
 #: The C++ runtime's word on a process that went through exit() while threads of its ran: how it left, not why.
 EXITED_WITH_THREADS = frozenset({"framework.exited-with-threads"})
 #: srun begins to end all tasks of a step; a task killed after that is no lead.
-STEP_ENDING = frozenset({"slurm.ending", "slurm.task-exit", "slurm.task-oom", "slurm.cancelled"})
+STEP_ENDING = frozenset({"slurm.ending", "slurm.task-exit", "slurm.task-oom", "slurm.task-signal", "slurm.cancelled"})
 #: The printing node's own adapter failed: no peer can bring that about.
 OWN_ADAPTER = frozenset({"nccl.ib-fatal"})
 #: mpirun's word on a process that a signal ended.
 MPI_EXIT = "framework.mpi-exit"
 #: The line itself names the rank and a failure of its own.
 INTRINSIC = frozenset({"framework.nan", MPI_EXIT})
+#: Launchers' words on the end of a process: elastic's and Slurm's are known by their producer.
+EXITS = frozenset(
+    {
+        "framework.deepspeed-failed",
+        "framework.deepspeed-signal",
+        "framework.mpi-failed",
+        "framework.shell-signal",
+        "python.launcher-signal",
+    }
+)
 #: Work that was told behind a failure, and how many such lines with rising counts show that it went on.
 STEP, STEPS_MIN = "framework.step", 3
 #: Lines of torch's watchdog, which only NCCL's process groups have.
@@ -119,7 +139,7 @@ PACE = frozenset({"framework.pace", "framework.slow-ranks"})
 #: Such a detector ended the run.
 STOPPED_FOR_PACE = frozenset({"framework.slow-stop"})
 #: Failures to launch that are in what was asked for, or in the container: no node is at fault.
-LAUNCH_SETTINGS = frozenset({"slurm.pyxis", "slurm.request", "slurm.spank"})
+LAUNCH_SETTINGS = frozenset({"slurm.launch-setting", "slurm.pyxis", "slurm.request", "slurm.spank"})
 #: What a rank did not find was to be made by another one.
 OF_A_PEER = frozenset({"nccl.shm-attach"})
 #: The line names two ranks that are at fault alike, or whoever started them so: its printer is one of them at most.
@@ -141,6 +161,11 @@ _NEXT_STEP = {
     "nccl.cuda-alloc": "investigate",
     "nccl.device-missing": "fix-config",
     "nccl.duplicate-gpu": "fix-config",
+    "nccl.ib-qp": "investigate",
+    "nccl.no-files": "fix-config",
+    "ofi.efa-error": "network",
+    "python.heap": "fix-code",
+    "python.limit": "fix-config",
     "python.name-service": "fix-config",
     "python.no-space": "fix-config",
 }
@@ -178,7 +203,7 @@ def is_wait(fact: Fact) -> bool:
 
 def tells_only_an_exit(fact: Fact) -> bool:
     """A launcher's word about an exit status: that someone failed, not why, and not that it was first."""
-    if fact.kind in ("framework.deepspeed-signal", "framework.shell-signal", "python.launcher-signal"):
+    if fact.kind in EXITS:
         return True
     return fact.producer in ("elastic", "slurm") and fact.kind != ERROR_FILE
 

@@ -432,16 +432,20 @@ class Scene:
         number = -next((number for word, number in _SIGNALS.items() if word in fact.text), 15)
         return -15 if number == -9 and self._step_was_ending(fact) else number
 
+    def was_killed_with_step(self, fact: Fact) -> bool:
+        """srun's word on tasks that SIGKILL ended while their step was being ended already."""
+        return fact.data.get("signal") == "Killed" and fact.producer == "slurm" and self._step_was_ending(fact)
+
     def _step_was_ending(self, fact: Fact) -> bool:
         first = self._step_endings.get(fact.file)
         return first is not None and fact.line is not None and first < fact.line
 
     @cached_property
     def _step_endings(self) -> dict[str | None, int]:
-        """File → first line at which srun ends a step."""
+        """File → first line at which srun ends a step; a task that was killed may be the first or one of the others."""
         first: dict[str | None, int] = {}
         for fact in self.sorts.of_kind(*reading.STEP_ENDING):
-            if fact.line is not None:
+            if fact.line is not None and fact.data.get("signal") != "Killed":
                 first[fact.file] = min(fact.line, first.get(fact.file, fact.line))
         return first
 

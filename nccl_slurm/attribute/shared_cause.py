@@ -95,6 +95,8 @@ def _is_own_exit(scene: Scene, fact: Fact) -> bool:
     SIGABRT is also how the heartbeat monitor ends a process.
     """
     code = reading.signalled(fact)
+    if scene.was_killed_with_step(fact):
+        return False
     if code == -6 and scene.sorts.any(lambda one: one.kind in reading.HEARTBEAT):
         return False
     return not scene.reacted or (code is not None and code < 0 and code not in (-6, -15))

@@ -41,7 +41,6 @@ ENDS: tuple[bytes, ...] = (
     b"ob step ",
     b"_MISMATCH",
     b"rovider",
-    b"No device found",
     b"Connection closed by ",
     b". RC:",
     b"FI_",
@@ -49,6 +48,11 @@ ENDS: tuple[bytes, ...] = (
     b" ranks",
     b" process",
     b" address",
+    b" memory",
+    b" timeout",
+    b"(): ",
+    b"corrupt",
+    b"ommunicat",
 )
 
 

@@ -50,6 +50,7 @@ _LABELS = (
     re.compile(r"\[RANK (?P<rank>\d{1,8})\] "),
     re.compile(r"\[[A-Za-z_][\w.-]{0,60}?(?P<local>\d{1,4})\]:"),  # torchrun --tee: role, local rank
     re.compile(r"(?:[\w.-]{1,120} )?\[std(?:out|err)\] "),
+    re.compile(r"std(?:out|err): (?=\S| {2})"),  # programs that print what another one said
     re.compile(r"[\w.-]{1,60}/\d{1,6} \[\d{1,4}\]:"),
     re.compile(r" {0,6}(?P<task>\d{1,7}): (?=\S| {2})"),  # srun -l
     re.compile(  # syslog

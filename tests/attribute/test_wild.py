@@ -296,6 +296,197 @@ NAMELESS = {
         "collective-hang-unattributed",
         "investigate",
     ),
+    "a peer's memory over NVLink": (
+        "torch.AcceleratorError: CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error\n",
+        "nvlink-fabric",
+        "investigate",
+    ),
+    "JAX's allocator": (
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.\n",
+        "cuda-oom",
+        "fix-code",
+    ),
+    "too many GPUs on one host for P2P": (
+        "n1:8:9 [0] transport/p2p.cc:272 NCCL WARN Cuda failure 'peer mapping resources exhausted'\n",
+        "rank-exception",
+        "fix-config",
+    ),
+    "UCX asks for locked memory": (
+        "[n1:8:0] ib_log.c:246  UCX  ERROR mlx5_0: ibv_create_cq() failed: Cannot allocate memory. Please set max "
+        "locked memory (ulimit -l) to 'unlimited' (current: 64 kbytes)\n",
+        "resource-memlock",
+        "fix-config",
+    ),
+    "NCCL has no descriptor left": (
+        "n1:8:9 [0] misc/socket.cc:663 NCCL WARN socketTryAccept: Accept failed: Too many open files\n",
+        "net-socket-connect",
+        "fix-config",
+    ),
+    "a buffer that NCCL can't use": (
+        "n1:8:9 [0] misc/argcheck.cc:39 NCCL WARN AllReduce : sendbuff is not a valid pointer\n",
+        "rank-exception",
+        "fix-code",
+    ),
+    "a request of the other end, told by the adapter": (
+        "n1:8:9 [0] transport/net_ib.cc:154 NCCL WARN NET/IB : mlx5_1:1 async fatal event on QP (0x7f10): invalid "
+        "request local work queue error\n",
+        "net-ib-transport",
+        "investigate",
+    ),
+    "a completion whose line was broken": (
+        "n2:8:9 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer 10.0.0.5<33092> with error "
+        "12, opcode 0, len\n0, vendor err 129 (Recv)\n",
+        "net-ib-transport",
+        "network",
+    ),
+    "EFA's own words": (
+        "libfabric:8:1790000000::efa:cq:efa_rdm_rxe_handle_error():700<warn> err: 103, message: Unresponsive receiver "
+        "My EFA addr: fi_addr_efa://[fe80::1]:0:7\n",
+        "net-efa-ofi",
+        "network",
+    ),
+    "a wait that blocked": (
+        "RuntimeError: Work WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) timed out "
+        "in blocking wait (TORCH_NCCL_BLOCKING_WAIT=1).\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "a group that not all ranks came to": (
+        "[rank3]: torch.distributed.DistStoreError: Timed out initializing process group in store based barrier on "
+        "rank 3, for key: store_based_barrier_key:1 (world_size=8, num_workers_joined=7, timeout=0:30:00 error=x)\n",
+        "rendezvous-store",
+        "fix-config",
+    ),
+    "a store that did not answer": (
+        "RuntimeError: connect() timed out. Original timeout was 60000 ms.\n",
+        "rendezvous-store",
+        "fix-config",
+    ),
+    "a store that went away": (
+        "[rank1]: torch.distributed.DistNetworkError: Connection reset by peer\n",
+        "net-peer-lost",
+        "investigate",
+    ),
+    "gloo is refused": (
+        "RuntimeError: [/src/gloo/transport/tcp/pair.cc:536] : Connection refused\n",
+        "net-socket-connect",
+        "network",
+    ),
+    "torchrun passes a hang-up on": (
+        "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 8 closing signal SIGHUP\n",
+        "preempt-cancel",
+        "none",
+    ),
+    "an agent that ends workers, and noise of a teardown": (
+        "[rank0]:[W219 09:17:03.293812312 ProcessGroupNCCL.cpp:1168] Warning: WARNING: destroy_process_group() was not "
+        "called before program exit, which can leak resources.\n"
+        "W0219 09:17:03.837000 9 torch/distributed/elastic/multiprocessing/api.py:858] Sending process 8 closing "
+        "signal SIGTERM\n",
+        "unknown",
+        "unknown",
+    ),
+    "a launch that asks for CPUs of another step": (
+        "srun: error: CPU binding outside of job step allocation, allocated CPUs are: 0x0F.\n"
+        "srun: error: Task launch for StepId=7.0 failed on node n3: Unable to satisfy cpu bind request\n"
+        "srun: error: Application launch failed: Unable to satisfy cpu bind request\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "a node that slurm.conf has no address of": (
+        "srun: error: Task launch for StepId=7.0 failed on node n3: Can't find an address, check slurm.conf\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "an allocation that is over": (
+        "srun: error: Unable to confirm allocation for job 42: Invalid job id specified\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "a job's own mounts": (
+        "slurmstepd: error: container_p_join: open failed for /nvme/42/.ns: No such file or directory\n"
+        "slurmstepd: error: container_g_join failed: 42\n",
+        "slurm-launch",
+        "investigate",
+    ),
+    "a node's slurmstepd is gone": (
+        "srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node 0\n",
+        "net-peer-lost",
+        "investigate",
+    ),
+    "tasks that srun killed behind those that gave up": (
+        "[rank8]:[E1206 18:44:12.715298746 ProcessGroupNCCL.cpp:607] [Rank 8] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=8, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600100 "
+        "milliseconds before timing out.\nsrun: error: n2: tasks 8-15: Aborted (core dumped)\n"
+        "srun: error: n1: tasks 0-7: Killed\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "a GPU's firmware, without an Xid": (
+        "[   24.302465] NVRM: GPU6 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 8127 timeout 5200\n",
+        "gpu-hw-lost",
+        "investigate",
+    ),
+    "DeepSpeed tells of an exit code": (
+        "[2026-03-20 20:31:29,269] [ERROR] [launch.py:321:sigkill_handler] ['python', 't.py', '--local_rank=4'] exits "
+        "with return code = 1\n",
+        "rank-exception",
+        "fix-code",
+    ),
+    "Open MPI's handler": (
+        "[n1:8121] *** Process received signal ***\n[n1:8121] Signal: Segmentation fault (11)\n",
+        "process-signal",
+        "unknown",
+    ),
+    "mpirun tells of SIGABRT, as any rank ends that gave up": (
+        "prterun noticed that process rank 7 with PID 0 on node n4 exited on signal 6 (Aborted).\n",
+        "process-signal",
+        "unknown",
+    ),
+    "mpirun tells of an exit code": (
+        "mpirun detected that one or more processes exited with non-zero status, thus causing\n"
+        "the job to be terminated. The first process to do so was:\n",
+        "rank-exception",
+        "fix-code",
+    ),
+    "mpirun lost a node": (
+        "ORTE has lost communication with a remote daemon.\n\n  Remote daemon: [[8,0],1] on node n2\n",
+        "net-peer-lost",
+        "investigate",
+    ),
+    "Ray lost a node": (
+        "ray.exceptions.ActorDiedError: The actor died because its node has died. Node Id: 9a3f\n",
+        "net-peer-lost",
+        "investigate",
+    ),
+    "a detector of hangs": (
+        "[WARNING] [RankMonitorServer:34] Did not get subsequent heartbeat. Waited 171.92 seconds.\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "glibc found its heap broken": ("double free or corruption (!prev)\n", "process-signal", "fix-code"),
+    "Python got no memory": ("MemoryError\n", "host-oom", "fix-config"),
+    "torch's shared memory": (
+        "RuntimeError: unable to write to file </torch_812_1>: No space left on device (28)\n",
+        "resource-shm",
+        "fix-config",
+    ),
+    "too many open files": ("OSError: [Errno 24] Too many open files\n", "rank-exception", "fix-config"),
+    "a library of another version": (
+        "ImportError: /opt/venv/lib/libtorch_cuda.so: undefined symbol: ncclCommRegister\n",
+        "version-mismatch",
+        "fix-config",
+    ),
+    "a mount that is gone": (
+        "OSError: [Errno 107] Transport endpoint is not connected: '/mnt/blob/shard-3.tar'\n",
+        "storage-stall",
+        "investigate",
+    ),
+    "Slurm's signal before a requeue": ("Handling auto-requeue signal: 10\n", "preempt-cancel", "none"),
+    "half of the ranks say nothing, in lines that may be a part": (
+        "world_size=2\n" + _WAIT.replace("[Rank 3]", "[Rank 1]").replace("[E Proc", "[rank1]:[E Proc"),
+        "collective-hang-unattributed",
+        "investigate",
+    ),
 }
 
 #: Texts that look like those and are none of them.
@@ -312,6 +503,12 @@ CALM = {
     "DeepSpeed's own SIGTERM": "['python', 't.py'] exits with return code = -15\n",
     "an actor that left on purpose": (
         "The actor is dead because its worker process has died. Worker exit type: INTENDED_USER_EXIT\n"
+    ),
+    "mpirun's own SIGTERM": "[n1:8121] Signal: Terminated (15)\n",
+    "a store that is asked again": "Connection reset by peer, retrying\n",
+    "a barrier that is waited for": (
+        "Waiting in store based barrier to initialize process group for rank: 0, key: store_based_barrier_key:1 "
+        "(world_size=8, worker_count=7, timeout=0:30:00)\n"
     ),
     "CUDA at the end of a process": "n1:8:9 [0] NCCL WARN Cuda failure 4 'driver shutting down'\n",
 }
@@ -363,3 +560,38 @@ def test_the_rank_that_alone_met_a_cuda_failure_is_first_where_all_others_lost_i
     )
     found = verdict(tmp_path, text)
     assert ([one["rank"] for one in found["culprits"]], found["action"]) == ([2], "investigate")
+
+
+#: What one line of a launcher proves of the rank that it names.
+NAMED = {
+    "mpirun tells of SIGSEGV": (
+        "mpirun noticed that process rank 3 with PID 9 on node n2 exited on signal 11 (Segmentation fault).\n",
+        [3],
+    ),
+    "mpirun tells of SIGKILL": (
+        "mpirun noticed that process rank 3 with PID 9 on node n2 exited on signal 9 (Killed).\n",
+        [3],
+    ),
+    "mpirun tells of SIGABRT": (
+        "mpirun noticed that process rank 3 with PID 9 on node n2 exited on signal 6 (Aborted).\n",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "ranks"), NAMED.values(), ids=list(NAMED))
+def test_whom_one_line_names(text: str, ranks: list[int], tmp_path: Path) -> None:
+    assert [one["rank"] for one in verdict(tmp_path, text)["culprits"]] == ranks
+
+
+def test_a_launch_that_failed_on_a_node_names_it_where_the_node_is_the_reason(tmp_path: Path) -> None:
+    told = "srun: error: Task launch for StepId=7.0 failed on node n3: {}\n"
+    assert [one["host"] for one in verdict(tmp_path, told.format("Job prolog failed"))["culprits"]] == ["n3"]
+    assert verdict(tmp_path, told.format("Unable to satisfy cpu bind request"))["culprits"] == []
+
+
+def test_an_adapter_is_named_for_its_own_fault_and_not_for_a_request_of_the_other_end(tmp_path: Path) -> None:
+    told = "n1:8:9 [0] transport/net_ib.cc:154 NCCL WARN NET/IB : mlx5_1:1 async fatal event{}\n"
+    own = verdict(tmp_path, told.format(": local catastrophic error"))
+    assert [one["host"] for one in own["culprits"]] == ["n1"]
+    assert verdict(tmp_path, told.format(" on QP (0x7f10): local access violation work queue error"))["culprits"] == []
