@@ -56,13 +56,16 @@ LEFT: tuple[_Rule, ...] = (
     machine.hints,
     machine.app_faults,
     machine.printed,
+    missing.stalled,
     hang.reacted,
     hang.counted,
     pace.left,
     machine.signs,
     hang.calm,
 )
-_FOLLOW_AN_END = frozenset({"hang.lost-peers", "hang.flushed", "hang.consequences", "calm.completed", "calm.noise"})
+_FOLLOW_AN_END = frozenset(
+    {"hang.lost-peers", "hang.flushed", "hang.consequences", "missing.stalled", "calm.completed", "calm.noise"}
+)
 #: These add nothing where another finding was chosen.
 _LESS = ("hang", "calm", "shared-cause.no-rank")
 #: Actions that send a person to a machine.

@@ -18,7 +18,7 @@ from nccl_slurm.attribute.first_failure import CLASSES_OF_A_RANK
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
 
-__all__ = ["find"]
+__all__ = ["find", "stalled"]
 
 #: Witnesses without whom one timeout could as well be the network between two ranks.
 WITNESSES_MIN = 2
@@ -31,6 +31,20 @@ _CLASS = "collective-missing-rank"
 def find(scene: Scene) -> Finding | None:
     rules: tuple[Callable[[Scene], Finding | None], ...] = (_analyser, _store_key, _barrier, _silent, _left)
     return next((found for found in (rule(scene) for rule in rules) if found), None)
+
+
+def stalled(scene: Scene) -> Finding | None:
+    """Horovod's coordinator names who has not submitted what the others wait for: late ones, or those that wait at
+    another tensor. All its lines name the same few ranks, or nobody is told."""
+    facts = scene.sorts.of_kind(*reading.STALLS)
+    told = {ranks for fact in facts if (ranks := tuple(sorted({*reading.numbers(fact.data.get("missing"))})))}
+    if len(told) != 1:
+        return None
+    missing = list(told.pop())
+    few = 2 * len(missing) <= scene.world if scene.world else len(missing) == 1
+    if not few or not all(scene.known(rank) for rank in missing):
+        return None
+    return _by_name(scene, "missing.stalled", missing, facts, proven=False, who="Horovod's coordinator")
 
 
 def _silent(scene: Scene) -> Finding | None:

@@ -87,6 +87,8 @@ DETAIL_MISMATCH = frozenset({"torch.mismatch"})
 ANALYSER_MISSING = frozenset({"flight-recorder.missing-ranks"})
 STORE_WAITS = frozenset({"torch.store-wait"})
 BARRIERS, BARRIER_REACHED = frozenset({"torch.barrier-failed"}), frozenset({"torch.barrier-reached"})
+#: Horovod's coordinator names who has not submitted what others wait for.
+STALLS = frozenset({"framework.horovod-stall"})
 NODE_FAILURES = frozenset({"slurm.node-failure"})
 #: ``CANCELLED AT ... DUE TO NODE FAILURE``: names the step's first node, not the failed one.
 ENDED_BY_NODE_FAILURE = frozenset({"slurm.cancelled-node-failure"})
@@ -116,8 +118,10 @@ EXITS = frozenset(
     {
         "framework.deepspeed-failed",
         "framework.deepspeed-signal",
+        "framework.lightning-exit",
         "framework.mpi-failed",
         "framework.shell-signal",
+        "python.launcher-exit",
         "python.launcher-signal",
     }
 )

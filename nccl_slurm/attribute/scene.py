@@ -107,7 +107,7 @@ class Scene:
 
     @cached_property
     def _analysed(self) -> frozenset[int]:
-        facts = self.sorts.of_kind(*reading.ANALYSER_MISSING, *reading.BARRIERS)
+        facts = self.sorts.of_kind(*reading.ANALYSER_MISSING, *reading.BARRIERS, *reading.STALLS)
         told = {rank for fact in facts for rank in reading.numbers(fact.data.get("missing"))}
         told |= {rank for fact in self.sorts.of_kind(*reading.PACE) for rank in reading.slow_ranks(fact, 0)}
         return frozenset(rank for rank in told if rank >= 0)

@@ -99,7 +99,19 @@ def _is_own_exit(scene: Scene, fact: Fact) -> bool:
         return False
     if code == -6 and scene.sorts.any(lambda one: one.kind in reading.HEARTBEAT):
         return False
-    return not scene.reacted or (code is not None and code < 0 and code not in (-6, -15))
+    if code is not None and code < 0 and code not in (-6, -15):
+        return True
+    return not scene.reacted and not _follows_a_reaction(scene, fact)
+
+
+def _follows_a_reaction(scene: Scene, end: Fact) -> bool:
+    """Words on a wait or a loss that stand before the exit, or in no known order: whoever said them ended so."""
+    return any(scene.is_later(end, one) is not False for one in scene.sorts.where(_is_reaction))
+
+
+def _is_reaction(fact: Fact) -> bool:
+    told = fact.role == "consequence" and fact.hint is not None and fact.trust == "job"
+    return told and fact.producer not in ("elastic", "slurm") and fact.hint not in CLASSES_OF_A_RANK
 
 
 def _may_be_shared(fact: Fact) -> bool:

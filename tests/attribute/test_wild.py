@@ -191,6 +191,75 @@ NAMELESS = {
         "rank-exception",
         "investigate",
     ),
+    "a status line that a terminal broke": (
+        "[rank3]:[E909 09:55:46.996672294 ProcessGroupNCCL.cpp:1709] [PG 0 (default_pg) Rank 3] Timeout at NCCL work: "
+        "2070, last enqueued \nNCCL work: 2082, last completed NCCL work: 2069.\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "an exit behind a wait in the store": (
+        "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.\n"
+        "ERROR:torch.distributed.elastic.x:failed (exitcode: 1) local_rank: 0 (pid: 9) of binary: p\n",
+        "rendezvous-store",
+        "fix-config",
+    ),
+    "an exit before a wait in the store": (
+        "ERROR:torch.distributed.elastic.x:failed (exitcode: 1) local_rank: 0 (pid: 9) of binary: p\n"
+        "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.\n",
+        "rank-exception",
+        "fix-code",
+    ),
+    "a signal behind a wait in the store": (
+        "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.\n"
+        "ERROR:torch.distributed.elastic.x:failed (exitcode: -11) local_rank: 0 (pid: 9) of binary: p\n",
+        "process-signal",
+        "unknown",
+    ),
+    "Lightning's word behind a hang": (
+        "[rank1]:[E1206 18:44:12.715298746 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=7753, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600061 "
+        "milliseconds before timing out.\n[rank: 1] Child process with PID 812 terminated with code 1. Forcefully "
+        "terminating all other processes to avoid zombies\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "Kubernetes tells of memory": (
+        "    Last State:     Terminated\n      Reason:       OOMKilled\n      Exit Code:    137\n",
+        "host-oom",
+        "fix-config",
+    ),
+    "mpirun's word behind a flush": (
+        "n1:8:9 [0] NCCL WARN NET/IB : Got completion with error 5, opcode 0, len 0, vendor err 249\n"
+        "mpirun detected that one or more processes exited with non-zero status, thus causing the job to end.\n",
+        "net-ib-transport",
+        "network",
+    ),
+    "torch's old launcher": (
+        "subprocess.CalledProcessError: Command '['/opt/python3.8', '-u', 'm.py', '--local_rank=7']' returned non-zero "
+        "exit status 1.\n",
+        "rank-exception",
+        "fix-code",
+    ),
+    "torch's spawn": (
+        "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with exit code 17\n",
+        "rank-exception",
+        "fix-code",
+    ),
+    "Horovod was shut down": (
+        "[1,3]<stderr>:Traceback (most recent call last):\n[1,3]<stderr>:  File 'a.py', line 3, in x\n"
+        "[1,3]<stderr>:horovod.common.exceptions.HorovodInternalError: Horovod has been shut down. This was caused "
+        "by an exception on one of the ranks or an attempt to allreduce\n",
+        "net-peer-lost",
+        "investigate",
+    ),
+    "Ray's worker got SIGTERM behind a lost peer": (
+        "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.1]:1943.\n"
+        "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker PID: 8 "
+        "Worker exit type: SYSTEM_ERROR Worker exit detail: Worker exits unexpectedly by a signal. The process "
+        "receives a SIGTERM.\n",
+        "net-peer-lost",
+        "investigate",
+    ),
     "Horovod's stall": (
         "Stalled ops:HorovodAllreduce_dense_0 [missing ranks: 1]\n",
         "collective-missing-rank",
@@ -595,3 +664,23 @@ def test_an_adapter_is_named_for_its_own_fault_and_not_for_a_request_of_the_othe
     own = verdict(tmp_path, told.format(": local catastrophic error"))
     assert [one["host"] for one in own["culprits"]] == ["n1"]
     assert verdict(tmp_path, told.format(" on QP (0x7f10): local access violation work queue error"))["culprits"] == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "suspects"),
+    [(["1", "1"], [1]), (["1", "0"], []), (["1, 2, 3"], []), (["0", "0"], [0])],
+    ids=["one rank", "two that wait for each other", "most of them", "the coordinator itself"],
+)
+def test_whom_horovods_coordinator_waits_for_is_a_suspect(
+    missing: list[str], suspects: list[int], tmp_path: Path
+) -> None:
+    told = [f"[1,0]<stderr>:grad_{n} [missing ranks: {ranks}]\n" for n, ranks in enumerate(missing)]
+    found = verdict(tmp_path, "".join(told))
+    assert (found["class"], found["culprits"]) == ("collective-missing-rank", [])
+    assert [one["rank"] for one in found["suspects"]] == suspects
+
+
+def test_who_failed_comes_before_whom_horovods_coordinator_waited_for(tmp_path: Path) -> None:
+    failed = "[1,1]<stderr>:torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+    found = verdict(tmp_path, "[1,0]<stderr>:grad_0 [missing ranks: 0]\n" + failed)
+    assert (found["class"], [one["rank"] for one in found["culprits"]]) == ("cuda-oom", [1])
