@@ -197,6 +197,12 @@ NAMELESS = {
         "collective-hang-unattributed",
         "investigate",
     ),
+    "an error of the store in other words": (
+        "Traceback (most recent call last):\n  File 'x.py', line 1\n"
+        "torch.distributed.DistStoreError: the key is not there\n",
+        "rendezvous-store",
+        "fix-config",
+    ),
     "an exit behind a wait in the store": (
         "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.\n"
         "ERROR:torch.distributed.elastic.x:failed (exitcode: 1) local_rank: 0 (pid: 9) of binary: p\n",
