@@ -61,10 +61,19 @@ LEFT: tuple[_Rule, ...] = (
     hang.counted,
     pace.left,
     machine.signs,
+    hang.taken_down,
     hang.calm,
 )
 _FOLLOW_AN_END = frozenset(
-    {"hang.lost-peers", "hang.flushed", "hang.consequences", "missing.stalled", "calm.completed", "calm.noise"}
+    {
+        "hang.lost-peers",
+        "hang.flushed",
+        "hang.consequences",
+        "hang.taken-down",
+        "missing.stalled",
+        "calm.completed",
+        "calm.noise",
+    }
 )
 #: These add nothing where another finding was chosen.
 _LESS = ("hang", "calm", "shared-cause.no-rank")

@@ -71,6 +71,15 @@ def counted(scene: Scene) -> Finding | None:
     return _finding("hang.counted", "collective-hang-unattributed", text, facts, "possible") if facts else None
 
 
+def taken_down(scene: Scene) -> Finding | None:
+    """torch's watchdog ended processes for collectives that failed or timed out; the line that tells which is lost."""
+    facts = scene.sorts.of_kind(*reading.TAKEN_DOWN)
+    if not facts or scene.completed:
+        return None
+    text = "torch's watchdog ended processes whose collectives had failed or timed out; which of both is not told."
+    return _finding("hang.taken-down", "collective-hang-unattributed", text, facts, "possible")
+
+
 def calm(scene: Scene) -> Finding | None:
     """The job completed, or all that was seen is noise: no launcher had to end processes."""
     noise = scene.sorts.where(lambda fact: fact.role == "benign")

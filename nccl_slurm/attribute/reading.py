@@ -71,6 +71,8 @@ STATUS, STATUS_TIMEOUT = "torch.pg-status", "Timeout at"
 #: A rank was told of another rank's timeout.
 TOLD = frozenset({"torch.dump-signal-remote", "torch.dump-observed"})
 #: ``OpType=`` of point-to-point operations; COALESCED is what ``batch_isend_irecv`` is printed as.
+#: torch's watchdog ends its process: a collective failed or timed out, which of them is told elsewhere.
+TAKEN_DOWN = frozenset({"torch.taking-down"})
 P2P = frozenset({"SEND", "RECV", "COALESCED"})
 HEARTBEAT = frozenset({"torch.heartbeat", "torch.terminating-heartbeat"})
 #: torchrun's agent ends a worker because another one failed: SIGTERM, then SIGKILL.

@@ -92,12 +92,12 @@ def _is_nameless(scene: Scene, fact: Fact) -> bool:
 def _is_own_exit(scene: Scene, fact: Fact) -> bool:
     """Exit codes and SIGABRT follow any hang or lost peer; other signals that no agent sent are a lead of their own.
 
-    SIGABRT is also how the heartbeat monitor ends a process.
+    SIGABRT is also how torch's heartbeat monitor and its watchdog end a process.
     """
     code = reading.signalled(fact)
     if scene.was_killed_with_step(fact):
         return False
-    if code == -6 and scene.sorts.any(lambda one: one.kind in reading.HEARTBEAT):
+    if code == -6 and scene.sorts.of_kind(*reading.HEARTBEAT, *reading.TAKEN_DOWN):
         return False
     if code is not None and code < 0 and code not in (-6, -15):
         return True

@@ -203,6 +203,20 @@ NAMELESS = {
         "rendezvous-store",
         "fix-config",
     ),
+    "the watchdog's last words": (
+        "[E ProcessGroupNCCL.cpp:577] [Rank 3] Some NCCL operations have failed or timed out. Due to the asynchronous "
+        "nature of CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data.\n"
+        "ERROR:torch.distributed.elastic.x:failed (exitcode: -6) local_rank: 0 (pid: 9) of binary: p\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "the watchdog's last words behind a fault": (
+        "RuntimeError: CUDA error: an illegal memory access was encountered\n"
+        "[E ProcessGroupNCCL.cpp:583] To avoid data inconsistency, we are taking the entire process down.\n"
+        "ERROR:torch.distributed.elastic.x:failed (exitcode: -6) local_rank: 0 (pid: 9) of binary: p\n",
+        "gpu-app-fault",
+        "fix-code",
+    ),
     "an exit behind a wait in the store": (
         "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.\n"
         "ERROR:torch.distributed.elastic.x:failed (exitcode: 1) local_rank: 0 (pid: 9) of binary: p\n",
