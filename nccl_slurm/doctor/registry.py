@@ -34,7 +34,7 @@ FAMILIES: Mapping[Area, Sequence[str]] = {
         "node.system",
     ),
     "job": (),
-    "fleet": ("fleet.versions", "fleet.bandwidth", "fleet.stragglers"),
+    "fleet": ("fleet.reached", "fleet.versions", "fleet.bandwidth", "fleet.stragglers"),
 }
 
 
