@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +217,22 @@ def test_local_needs_neither_slurm_nor_a_configuration(tmp_path: Path) -> None:
     assert done.returncode == result["exit"], done.stderr
     assert list(result["nodes"]["ways"]) == ["local"]
     assert not [one for one in result["findings"] if one["check"].startswith(("scheduler.", "aws."))]
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_progress_is_for_a_terminal_on_standard_error_alone(words: list[str]) -> None:
+    program = f"from nccl_slurm.cli.main import main; main({['doctor', '--local', *words]!r})"
+    ours, theirs = os.openpty()
+    env = {"PATH": "/nowhere", "TERM": "xterm", "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, stderr=theirs, text=True)
+    os.set_blocking(ours, False)
+    shown = b""
+    with suppress(OSError):
+        shown = os.read(ours, 1 << 16)
+    os.close(ours)
+    os.close(theirs)
+    assert (b"nodes" in shown) == (not words)
+    assert done.stdout.startswith("{" if words else "nccl-slurm doctor:")
 
 
 @pytest.mark.parametrize(
