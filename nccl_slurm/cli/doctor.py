@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from nccl_slurm import config
 from nccl_slurm.cli.jobs import seconds_of
 from nccl_slurm.cli.options import color_option, config_option, json_option, wants_color
 from nccl_slurm.cli.subject import job_id
-from nccl_slurm.doctor.check import AREAS, PRIORITIES, Area, Check, Finding, Priority
+from nccl_slurm.doctor.check import AREAS, PRIORITIES, Check, Priority
 from nccl_slurm.doctor.sweep import WAYS as SWEEPS
 from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError
 
@@ -215,7 +215,7 @@ def _about(check_id: str | None, as_json: bool) -> str:
     from nccl_slurm.doctor import registry
     from nccl_slurm.doctor.text import explained, listed
 
-    every = [*registry.checks(*AREAS), _UNREACHABLE]
+    every = list(registry.checks(*AREAS))
     if check_id is None:
         return json.dumps([_json(one) for one in every]) if as_json else listed(every)
     found = next((one for one in every if one.id == check_id), None)
@@ -227,19 +227,3 @@ def _about(check_id: str | None, as_json: bool) -> str:
 def _json(check: Check[Any]) -> dict[str, Any]:
     told = {"id": check.id, "title": check.title, "area": check.area}
     return {**told, "reads": list(check.sources), "explains": list(check.explains)}
-
-
-class _Unreachable:
-    """No module judges it: it is what is left where a node gave nothing."""
-
-    id = "fleet.unreachable"
-    title = "Nodes that gave no observation"
-    area: Area = "fleet"
-    sources: Sequence[str] = ()
-    explains: Sequence[str] = ()
-
-    def judge(self, observed: Any) -> Iterable[Finding]:
-        return ()
-
-
-_UNREACHABLE: Check[Any] = _Unreachable()

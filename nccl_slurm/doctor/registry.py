@@ -34,7 +34,7 @@ FAMILIES: Mapping[Area, Sequence[str]] = {
         "node.system",
     ),
     "job": ("job.environment", "job.variables", "job.limits", "job.output", "job.transport"),
-    "fleet": ("fleet.versions", "fleet.bandwidth", "fleet.stragglers"),
+    "fleet": ("fleet.reached", "fleet.versions", "fleet.bandwidth", "fleet.stragglers"),
 }
 
 

@@ -6,7 +6,6 @@ job's output, and AWS.
 
 from __future__ import annotations
 
-import fnmatch
 import importlib
 import os
 import socket
@@ -19,78 +18,25 @@ from typing import Any
 
 from nccl_slurm.config import Config
 from nccl_slurm.doctor import choose, registry, sources
-from nccl_slurm.doctor.check import AREAS, Area, Check, Finding, NotObserved, judged
+from nccl_slurm.doctor.check import Area, Check, Finding, NotObserved
 from nccl_slurm.doctor.choose import Choice
 from nccl_slurm.doctor.fold import folded
+from nccl_slurm.doctor.judge import observation_of, of_node, safely, silent_nodes
 from nccl_slurm.doctor.observation import Fleet, JobObserved, Observation, unpacked
 from nccl_slurm.doctor.outputs import texts
 from nccl_slurm.doctor.reach import Answer, Here, IdleJob, JobStep, Ssh, Way, ask_all
 from nccl_slurm.doctor.read.scontrol import node_fields, partition_fields
 from nccl_slurm.doctor.result import Looked, Result
 from nccl_slurm.doctor.slurm import AskedSlurm
+from nccl_slurm.doctor.wish import Wish, areas, wanted
 from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError, SlurmError
 from nccl_slurm.recommend.site import Site, short
 from nccl_slurm.scheduler import text
 from nccl_slurm.scheduler.client import NodeState
 
-__all__ = ["UNREACHABLE", "Wish", "chosen", "run", "wanted"]
+__all__ = ["Wish", "chosen", "run"]
 
-UNREACHABLE = "fleet.unreachable"
 Told = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Wish:
-    """Of the command line. ``since``: seconds since 1970. ``sysroot``, ``commands``: stand in for the machine and for
-    its commands, with the node's name in the place of ``%n``; for tests."""
-
-    job: str | None = None
-    nodes: str | None = None
-    all_idle: bool = False
-    local: bool = False
-    ssh: bool = False
-    only: Sequence[str] = ()
-    skip: Sequence[str] = ()
-    since: float | None = None
-    sample: int | None = None
-    aws: bool = True
-    cluster: str = ""
-    region: str = ""
-    limit_s: float = 45.0
-    at_once: int = 128
-    bandwidth: Sequence[str] = ()
-    bandwidth_before: Sequence[str] = ()
-    sysroot: str = ""
-    commands: str = ""
-
-    @property
-    def chooses(self) -> bool:
-        return bool(self.job or self.nodes or self.all_idle or self.local)
-
-
-def wanted(wish: Wish, checks: Sequence[Check[Any]]) -> list[Check[Any]]:
-    """``only`` and ``skip``: ids, areas (``node``), patterns (``node.efa*``). Raises InputError where one fits none."""
-    for word in (*wish.only, *wish.skip):
-        if word not in AREAS and not any(_fits(check, word) for check in checks):
-            raise InputError(f"{word!r} is no check and fits none; see nccl-slurm doctor --list")
-    chosen = [check for check in checks if not wish.only or any(_fits(check, word) for word in wish.only)]
-    return [check for check in chosen if not any(_fits(check, word) for word in wish.skip)]
-
-
-def _fits(check: Check[Any], word: str) -> bool:
-    return word == check.area or fnmatch.fnmatchcase(check.id, word)
-
-
-def areas(wish: Wish) -> tuple[Area, ...]:
-    """What can be judged of what is looked at."""
-    if wish.local:
-        return ("node", "job") if wish.job else ("node",)
-    if not wish.chooses:
-        fleet: tuple[Area, ...] = ("fleet",) if wish.bandwidth else ()
-        return ("scheduler", *fleet, "aws") if wish.aws else ("scheduler", *fleet)
-    job: tuple[Area, ...] = ("job",) if wish.job else ()
-    aws: tuple[Area, ...] = ("aws",) if wish.aws else ()
-    return ("scheduler", "node", *job, "fleet", *aws)
 
 
 def run(
@@ -185,7 +131,7 @@ class _Here(_Run):
             answer, seen = replace(answer, why=str(error)), None
         if seen is None:
             self.looked = Looked([node], silent={node: answer.why})
-            return _silent(self.of("node"), [answer])
+            return silent_nodes(self.of("node"), [answer])
         self.looked = Looked([node], ways={"local": [node]})
         found = [one for check in self.of("node") for one in of_node(check, seen)]
         view = JobObserved(str(self.wish.job), job or 0, Fleet({node: seen}), output_why="not read with --local")
@@ -267,7 +213,7 @@ class _Doctor(_Run):
         told(0, len(choice.nodes))
         for answer in self._answers(choice, ways):
             try:
-                one = _observation(answer, since, fields.get(answer.node, {}))
+                one = observation_of(answer, since, fields.get(answer.node, {}))
                 found += [finding for check in self.of("node") for finding in of_node(check, one)]
                 seen[answer.node] = one.only(kept)
                 by_way.setdefault(answer.way, []).append(answer.node)
@@ -277,7 +223,7 @@ class _Doctor(_Run):
         whys = {one.node: one.why for one in silent}
         self.left_out += self._ssh_why if whys else []
         self.looked = Looked(list(choice.nodes), choice.of, by_way, whys)
-        return Fleet(seen, whys), [*found, *_silent(self.of("node"), silent)]
+        return Fleet(seen, whys), [*found, *silent_nodes(self.of("node"), silent)]
 
     def _answers(self, choice: Choice, ways: Callable[[str], Sequence[Way]]) -> Iterator[Answer]:
         munge = ["munge", "-n", *self.slurm.munge_socket()]
@@ -428,49 +374,3 @@ class _Doctor(_Run):
     def _controllers(self) -> Sequence[Any]:
         said = self.slurm.said("ping")
         return text.read_controllers(said) if isinstance(said, str) else ()
-
-
-def _observation(answer: Answer, since: float | None, fields: Mapping[str, str]) -> Observation:
-    """Raises NotObserved."""
-    if answer.why:
-        raise NotObserved(answer.why)
-    seen = unpacked(answer.data, answer.node, answer.way)
-    return replace(seen, since=since, slurm=fields, offset_s=_offset(seen.at, answer))
-
-
-def _offset(at: float, answer: Answer) -> float:
-    """The node read its clock between ``sent`` and ``received``: what it is off by at the least."""
-    early, late = at - answer.received, at - answer.sent
-    return early if early > 0 else late if late < 0 else 0.0
-
-
-def of_node(check: Check[Any], seen: Observation) -> list[Finding]:
-    return [one if one.nodes else replace(one, nodes=(seen.node,)) for one in safely(check, seen)]
-
-
-def safely(check: Check[Any], observed: Any) -> list[Finding]:
-    """A fault of one check costs that check."""
-    try:
-        return judged(check, observed)
-    except Exception as error:
-        if os.environ.get("NCCL_SLURM_TRACEBACK"):
-            raise
-        why = f"the check itself failed ({type(error).__name__}: {error}); NCCL_SLURM_TRACEBACK=1 shows where"
-        return [Finding(check.id, "UNKNOWN", why)]
-
-
-def _silent(checks: Sequence[Check[Any]], silent: Sequence[Answer]) -> list[Finding]:
-    """Of nodes that gave nothing, no check says anything but that."""
-    found = [_unreachable(one) for one in silent]
-    nodes = tuple(one.node for one in silent)
-    if nodes:
-        why = "the node gave no observation"
-        found += [Finding(check.id, "UNKNOWN", why, nodes=nodes, explained_by=UNREACHABLE) for check in checks]
-    return found
-
-
-def _unreachable(answer: Answer) -> Finding:
-    """Where nothing was tried, or the scheduler had no place, the node is not at fault."""
-    if answer.tried:
-        return Finding(UNREACHABLE, "FAIL", f"gave no observation: {answer.why}", "P1", nodes=(answer.node,))
-    return Finding(UNREACHABLE, "UNKNOWN", f"was not looked at: {answer.why}", nodes=(answer.node,))

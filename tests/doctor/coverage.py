@@ -28,8 +28,6 @@ __all__ = ["DOCUMENT", "Row", "loaded", "made", "problems"]
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = Path(__file__).with_suffix(".toml")
 DOCUMENT = ROOT / "docs" / "guide" / "coverage.md"
-#: Told by `doctor.run` itself where a node gave nothing.
-_OF_THE_RUN = frozenset({"fleet.unreachable"})
 _SHOWN = 4
 _HEAD = """\
 # Coverage
@@ -62,7 +60,7 @@ def loaded() -> tuple[Sequence[Row], Mapping[str, Sequence[str]]]:
 
 
 def registered() -> set[str]:
-    return {check.id for check in registry.checks(*AREAS)} | _OF_THE_RUN
+    return {check.id for check in registry.checks(*AREAS)}
 
 
 def problems() -> list[str]:

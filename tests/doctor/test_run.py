@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,15 @@ def test_a_node_that_does_not_answer(slurm: StandIn, script: str, status: str) -
     assert ("PASS", ("n1",), None) in of(result, "node.memory")
 
 
+def test_reaching_nodes_is_a_check_like_others(slurm: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nccl_slurm.doctor.checks.fleet.reached import CHECKS
+
+    monkeypatch.setattr(registry, "checks", lambda *areas: iter(CHECKS if "fleet" in areas else ()))
+    result = told(slurm, "--nodes", "n[1-3]", "--only", "fleet.unreachable")
+    assert set(of(result, "fleet.unreachable")) == {("PASS", ("n1", "n2"), None), ("UNKNOWN", ("n3",), None)}
+    assert result["exit"] == 0
+
+
 def test_nothing_answered_is_not_well(slurm: StandIn) -> None:
     for node in ("n1", "n2"):
         slurm.on(node, "echo 'srun: error: Unable to allocate resources: Requested nodes are busy' >&2; exit 1")
@@ -208,6 +219,22 @@ def test_local_needs_neither_slurm_nor_a_configuration(tmp_path: Path) -> None:
     assert not [one for one in result["findings"] if one["check"].startswith(("scheduler.", "aws."))]
 
 
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_progress_is_for_a_terminal_on_standard_error_alone(words: list[str]) -> None:
+    program = f"from nccl_slurm.cli.main import main; main({['doctor', '--local', *words]!r})"
+    ours, theirs = os.openpty()
+    env = {"PATH": "/nowhere", "TERM": "xterm", "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, stderr=theirs, text=True)
+    os.set_blocking(ours, False)
+    shown = b""
+    with suppress(OSError):
+        shown = os.read(ours, 1 << 16)
+    os.close(ours)
+    os.close(theirs)
+    assert (b"nodes" in shown) == (not words)
+    assert done.stdout.startswith("{" if words else "nccl-slurm doctor:")
+
+
 @pytest.mark.parametrize(
     ("findings", "looked", "status"),
     [
@@ -231,7 +258,7 @@ def test_every_check_of_the_registry_keeps_the_shape() -> None:
     assert len(set(ids)) == len(ids)
     for check in every:
         assert ID.fullmatch(check.id) and check.id.startswith(f"{check.area}.") and check.title
-        assert set(check.explains) <= {*ids, "fleet.unreachable"}, check.id
+        assert set(check.explains) <= set(ids), check.id
 
 
 def test_sources_that_checks_name_are_there() -> None:

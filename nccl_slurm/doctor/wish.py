@@ -1,0 +1,67 @@
+"""What a run of the doctor is asked for, and which checks that means. Pure."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nccl_slurm.doctor.check import AREAS, Area, Check
+from nccl_slurm.errors import InputError
+
+__all__ = ["Wish", "areas", "wanted"]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Of the command line. ``since``: seconds since 1970. ``sysroot``, ``commands``: stand in for the machine and for
+    its commands, with the node's name in the place of ``%n``; for tests."""
+
+    job: str | None = None
+    nodes: str | None = None
+    all_idle: bool = False
+    local: bool = False
+    ssh: bool = False
+    only: Sequence[str] = ()
+    skip: Sequence[str] = ()
+    since: float | None = None
+    sample: int | None = None
+    aws: bool = True
+    cluster: str = ""
+    region: str = ""
+    limit_s: float = 45.0
+    at_once: int = 128
+    bandwidth: Sequence[str] = ()
+    bandwidth_before: Sequence[str] = ()
+    sysroot: str = ""
+    commands: str = ""
+
+    @property
+    def chooses(self) -> bool:
+        return bool(self.job or self.nodes or self.all_idle or self.local)
+
+
+def wanted(wish: Wish, checks: Sequence[Check[Any]]) -> list[Check[Any]]:
+    """``only`` and ``skip``: ids, areas (``node``), patterns (``node.efa*``). Raises InputError where one fits none."""
+    for word in (*wish.only, *wish.skip):
+        if word not in AREAS and not any(_fits(check, word) for check in checks):
+            raise InputError(f"{word!r} is no check and fits none; see nccl-slurm doctor --list")
+    chosen = [check for check in checks if not wish.only or any(_fits(check, word) for word in wish.only)]
+    return [check for check in chosen if not any(_fits(check, word) for word in wish.skip)]
+
+
+def _fits(check: Check[Any], word: str) -> bool:
+    return word == check.area or fnmatch.fnmatchcase(check.id, word)
+
+
+def areas(wish: Wish) -> tuple[Area, ...]:
+    """What can be judged of what is looked at."""
+    if wish.local:
+        return ("node", "job") if wish.job else ("node",)
+    if not wish.chooses:
+        fleet: tuple[Area, ...] = ("fleet",) if wish.bandwidth else ()
+        return ("scheduler", *fleet, "aws") if wish.aws else ("scheduler", *fleet)
+    job: tuple[Area, ...] = ("job",) if wish.job else ()
+    aws: tuple[Area, ...] = ("aws",) if wish.aws else ()
+    return ("scheduler", "node", *job, "fleet", *aws)
