@@ -71,7 +71,8 @@ PLANNED = (
 
 def test_every_check_is_there_once_and_its_sources_are() -> None:
     found = list(checks("node", "fleet"))
-    assert [one.id for one in found if one.area == "fleet"] == ["fleet.versions", "fleet.bandwidth", "fleet.stragglers"]
+    fleet = ["unreachable", "versions", "bandwidth", "stragglers"]
+    assert [one.id for one in found if one.area == "fleet"] == [f"fleet.{name}" for name in fleet]
     assert sorted(one.id for one in found if one.area == "node") == sorted(f"node.{name}" for name in PLANNED.split())
     for one in found:
         assert ID.fullmatch(one.id) and one.title
