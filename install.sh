@@ -14,7 +14,8 @@ readonly NODE_CODE=(nccl_slurm/capture nccl_slurm/parse nccl_slurm/install nccl_
 readonly PROGRAMS=(munged mariadbd mariadb-install-db mariadb-admin slurmdbd slurmctld slurmd srun)
 # Tested beside the machine's own release, by the tests that follow a job from its start to its comment.
 readonly OTHER_RELEASES=(24.11 26.05)
-readonly END_TO_END=(tests/cluster/test_harness.py tests/cluster/test_endings.py tests/scheduler/test_real.py)
+readonly END_TO_END=(tests/cluster/test_harness.py tests/cluster/test_endings.py tests/cluster/test_shapes.py
+    tests/cluster/test_spank.py tests/scheduler/test_real.py)
 
 export PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 left_out=()

@@ -32,9 +32,10 @@ __all__ = ["SUITES", "Prefix", "Root", "find", "missing", "own", "read_sources"]
 SUITES = {"24.11": "trixie", "26.05": "forky"}
 PREFIX = os.environ.get("NCCL_SLURM_TEST_PREFIX", "")
 BASE = Path(os.environ.get("NCCL_SLURM_TEST_RELEASES_FOLDER", "/var/tmp/nccl-slurm-releases"))
-#: The last four are for jobs and tests, and the time zone that /etc/localtime may name.
+#: The last four are for jobs and tests, and the time zone that /etc/localtime may name. libslurm-dev: what a compiler
+#: needs for a SPANK plugin of this release.
 PACKAGES = (
-    *("slurmctld", "slurmd", "slurmdbd", "slurm-client", "munge", "mariadb-server"),
+    *("slurmctld", "slurmd", "slurmdbd", "slurm-client", "libslurm-dev", "munge", "mariadb-server"),
     *("python3", "hostname", "procps", "tzdata"),
 )
 SCRIPTS = Path("/usr/share/debootstrap/scripts")
@@ -62,6 +63,11 @@ class Root:
         """For PluginDir: the same path inside and outside."""
         return _libraries(self.folder / "root") / "slurm-wlm"
 
+    @property
+    def headers(self) -> Path:
+        """Where ``slurm/spank.h`` is."""
+        return self.folder / "root" / "usr" / "include"
+
     def inside(self, command: Sequence[str]) -> list[str]:
         """The command line that runs ``command`` inside, as the same process; it needs root. Mounts that the caller's
         name space gets later are seen where that one shares them (see `mounts.private_mounts`)."""
@@ -76,7 +82,8 @@ class Root:
 
     def works(self) -> bool:
         """It is complete, and its daemons start and are of this release."""
-        return self.bin.is_dir() and _version(self.inside(["slurmctld", "-V"])) == self.release
+        whole = self.bin.is_dir() and (self.headers / "slurm" / "spank.h").exists()
+        return whole and _version(self.inside(["slurmctld", "-V"])) == self.release
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,10 @@ class Prefix:
     @property
     def plugins(self) -> Path:
         return self.folder / "lib" / "slurm"
+
+    @property
+    def headers(self) -> Path:
+        return self.folder / "include"
 
     def inside(self, command: Sequence[str]) -> list[str]:
         return ["env", f"PATH={self.folder}/sbin:{self.folder}/bin:{PATH}", *command]
