@@ -229,3 +229,37 @@ def test_here_as_it_is() -> None:
     assert "MemTotal" in seen.text("memory")
     assert seen.reader("mounts")["room"]["/"]["size"] > 0
     assert abs(seen.at - time.time()) < 60
+
+
+MAPPER = """
+import mmap, os, sys, time
+with open(sys.argv[1], "rb") as file:
+    held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+print("mapped", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="as root alone")
+@pytest.mark.parametrize("how", ["itself", "link", "pipe"])
+def test_root_reads_of_a_users_library_what_is_mapped_alone(tmp_path: Path, how: str) -> None:
+    """A rank that puts a link to another file in its library's place learns nothing of that."""
+    library, secret = tmp_path / "libnccl.so.2", tmp_path / "secret"
+    library.write_bytes(b"\0NCCL version 2.21.5\0" + b"\0" * 4096)
+    secret.write_bytes(b"NCCL version 6.6.6\0" + b"\0" * 4096)
+    environment = {"RANK": "0", "SLURM_JOB_ID": "4242"}
+    with subprocess.Popen(
+        [sys.executable, "-c", MAPPER, str(library)], env=environment, stdout=subprocess.PIPE, text=True
+    ) as rank:
+        try:
+            assert rank.stdout is not None and rank.stdout.readline() == "mapped\n"
+            if how != "itself":
+                library.unlink()
+                library.symlink_to(secret) if how == "link" else os.mkfifo(library)
+            told = sources.manifest(["ranks"], job="4242", limit_s=20.0)
+            seen = asked(told).reader("ranks")
+        finally:
+            rank.kill()
+    said = [one["said"] for one in seen["libraries"].values() if one]
+    assert [one["pid"] for one in seen["ranks"]] == [rank.pid]
+    assert said == (["2.21.5"] if how == "itself" else [None] if said else [])
