@@ -88,7 +88,10 @@ def wait_settled(node: Node, jobs: Sequence[str], limit_s: float = SETTLED_S) ->
     began, gone = time.monotonic(), dict.fromkeys(jobs, limit_s)
 
     def all_gone() -> bool:
-        asked = set(node.cluster.slurm("squeue", "-h", "-r", "-o", "%A %F").stdout.split())
+        done = node.cluster.slurm("squeue", "-h", "-r", "-o", "%A %F", check=False)
+        if done.returncode:  # 24.11's ended by SIGPIPE once: slurmctld hung up on it, with 200 jobs at once
+            return False
+        asked = set(done.stdout.split())
         for job in set(jobs) - asked:
             gone[job] = min(gone[job], time.monotonic() - began)
         return not asked & set(jobs)
