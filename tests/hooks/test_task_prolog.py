@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.hooks.site import PROLOG, SHELLS, USER, Site
+from tests.hooks.site import CHECKOUT, PROLOG, SHELLS, USER, Site
 
 STEP = {**PROLOG, "SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_TASK_PID": "4711"}
 BATCH = {key: value for key, value in STEP.items() if key != "SLURM_STEP_ID"}
@@ -164,8 +166,17 @@ def test_a_container_needs_the_mount(site: Site, run: Path, env: Mapping[str, st
     assert exports(site, {**STEP, **env}) == {}
     mounts = site.folder / "sys/etc/enroot/mounts.d"
     mounts.mkdir(parents=True)
-    (mounts / "50-nccl-slurm.fstab").touch()
+    shutil.copy(CHECKOUT / "etc" / "enroot" / "50-nccl-slurm.fstab", mounts)
     assert set(exports(site, {**STEP, **env})) >= FILES
+
+
+def test_the_mount_for_enroot_is_the_spool_at_its_own_path() -> None:
+    """As enroot's image format has it: source, target, type, options."""
+    text = (CHECKOUT / "etc" / "enroot" / "50-nccl-slurm.fstab").read_text()
+    (line,) = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    spool = re.search(r"(?m)^#NCCL_SLURM_SPOOL=(\S+)$", (CHECKOUT / "etc" / "capture.conf").read_text())
+    assert spool is not None and line[:3] == [spool[1], spool[1], "none"]
+    assert {"bind", "rw", "x-create=dir"} <= set(line[3].split(","))
 
 
 @pytest.mark.parametrize(
