@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from nccl_slurm.attribute import first_failure, reading
+from nccl_slurm.attribute import reading
+from nccl_slurm.attribute.death import CLASSES_OF_A_RANK, deaths
 from nccl_slurm.attribute.finding import Finding, cite, rank_list
-from nccl_slurm.attribute.first_failure import CLASSES_OF_A_RANK
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
 
@@ -112,7 +112,7 @@ def _left(scene: Scene) -> Finding | None:
         return None
     lost = [facts[0] for rank, facts in sorted(scene.lost.items()) if rank in others]
     reacted = all(rank in scene.lost or rank in scene.ended_by_agent for rank in others)
-    if len(lost) < WITNESSES_MIN or not reacted or first_failure.deaths(scene):
+    if len(lost) < WITNESSES_MIN or not reacted or deaths(scene):
         return None
     why = "it had finished with exit 0, and the others lost their connections to it"
     return Finding(

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nccl_slurm.attribute import endings, reading
+from nccl_slurm.attribute.death import CLASSES_OF_A_RANK, action_of_signal, is_aftermath
 from nccl_slurm.attribute.finding import Finding, cite
-from nccl_slurm.attribute.first_failure import CLASSES_OF_A_RANK, action_of_signal, is_aftermath
 from nccl_slurm.attribute.machine import HARDWARE
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
