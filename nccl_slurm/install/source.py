@@ -38,7 +38,7 @@ def _package_names() -> list[str]:
 
 def _is_ours(name: str) -> bool:
     """Not what an editor or a compiler left there."""
-    return name.endswith((".py", ".sh", ".toml", ".json", ".html", ".css", ".js", ".sql", ".txt", ".typed"))
+    return name.endswith((".py", ".sh", ".toml", ".json", ".html", ".css", ".js", ".sql", ".txt", ".typed", ".md"))
 
 
 def hook_files() -> dict[str, bytes]:
