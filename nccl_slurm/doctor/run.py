@@ -27,10 +27,12 @@ from nccl_slurm.doctor.outputs import texts
 from nccl_slurm.doctor.reach import Answer, Here, IdleJob, JobStep, Ssh, Way, ask_all
 from nccl_slurm.doctor.read.scontrol import node_fields, partition_fields
 from nccl_slurm.doctor.result import Looked, Result
+from nccl_slurm.doctor.roles import addresses_of, compute_nodes, controller_hosts, database_hosts
 from nccl_slurm.doctor.slurm import AskedSlurm
 from nccl_slurm.doctor.wish import Wish, areas, wanted
 from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError, SlurmError
-from nccl_slurm.recommend.site import Site, short
+from nccl_slurm.install.slurmconf import values
+from nccl_slurm.recommend.site import Site
 from nccl_slurm.scheduler import text
 from nccl_slurm.scheduler.client import NodeState
 
@@ -361,15 +363,12 @@ class _Doctor(_Run):
         self.site = Site(
             site.kind, site.aws_cluster, site.region, controllers, site.login_nodes, settings.database_hosts
         )
+        named = values(config)
+        others = {*settings.database_hosts, *site.login_nodes, *site.database_hosts}
+        others |= {host for each in database_hosts(named) for host in each}
         if controllers:
-            taken = {short(host) for host in (*controllers, *settings.database_hosts, *site.login_nodes)}
-            taken |= {short(host) for host in site.database_hosts}
-            states = {node.name: node for node in self._states(choice)}
-            self.compute = frozenset(
-                name
-                for name, node in states.items()
-                if taken.isdisjoint(short(one) for one in (name, node.hostname, node.address) if one)
-            )
+            every = controller_hosts(named, controllers)
+            self.compute = compute_nodes(self._states(choice), every, others, addresses_of)
 
     def _controllers(self) -> Sequence[Any]:
         said = self.slurm.said("ping")
