@@ -11,7 +11,7 @@ from nccl_slurm.doctor.check import Check, Finding, NotObserved, judged
 from nccl_slurm.doctor.observation import Observation, unpacked
 from nccl_slurm.doctor.reach import Answer
 
-__all__ = ["UNREACHABLE", "observation_of", "of_node", "safely", "silent_nodes"]
+__all__ = ["UNREACHABLE", "has_ranks", "observation_of", "of_node", "safely", "silent_nodes"]
 
 UNREACHABLE = "fleet.unreachable"
 
@@ -22,6 +22,15 @@ def observation_of(answer: Answer, since: float | None, fields: Mapping[str, str
         raise NotObserved(answer.why)
     seen = unpacked(answer.data, answer.node, answer.way)
     return replace(seen, since=since, slurm=fields, offset_s=_offset(seen.at, answer))
+
+
+def has_ranks(seen: Observation) -> bool:
+    """Whether any was seen; where they could not be read, none was."""
+    try:
+        told = seen.reader("ranks")
+    except NotObserved:
+        return False
+    return isinstance(told, dict) and bool(told.get("ranks"))
 
 
 def _offset(at: float, answer: Answer) -> float:

@@ -26,18 +26,21 @@ _CLEAN, _FOUND, _UNSEEN = 0, 1, 3
 @dataclass(frozen=True)
 class Looked:
     """``chosen``: to be looked at; ``of``: those it was sampled from, None: no sample. ``ways``: way → nodes that gave
-    an answer. ``silent``: node → why it gave none."""
+    an answer. ``silent``: node → why it gave none. ``with_ranks``: nodes on which ranks were seen."""
 
     chosen: Sequence[str] = ()
     of: int | None = None
     ways: Mapping[str, Sequence[str]] = field(default_factory=dict)
     silent: Mapping[str, str] = field(default_factory=dict)
+    with_ranks: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Result:
     """``findings``: folded. ``checks``: id → title of all that were made. ``left_out``: what is not covered, and why.
-    ``compute``: nodes that certainly run no controller, database or login: no other one is ever to be rebooted."""
+    ``compute``: nodes that certainly run no controller, database or login: no other one is ever to be rebooted.
+    ``since``: events before it did not matter; None: those since each node's boot did.
+    """
 
     at: float
     seconds: float
@@ -49,6 +52,7 @@ class Result:
     left_out: Sequence[str] = ()
     site: Site = field(default_factory=Site)
     compute: frozenset[str] = frozenset()
+    since: float | None = None
 
     @property
     def status(self) -> int:
@@ -92,11 +96,13 @@ class Result:
             "exit": self.status,
             "cluster": self.cluster,
             "job": self.job,
+            "since": rfc3339(self.since),
             "nodes": {
                 "chosen": list(looked.chosen),
                 "of": looked.of,
                 "ways": {way: sorted(nodes) for way, nodes in looked.ways.items()},
                 "silent": [{"node": node, "why": visible(why, _TEXT)} for node, why in sorted(looked.silent.items())],
+                "with_ranks": sorted(looked.with_ranks),
             },
             "checks": sorted(self.checks),
             "left_out": list(self.left_out),

@@ -21,7 +21,7 @@ from nccl_slurm.doctor import choose, registry, sources
 from nccl_slurm.doctor.check import Area, Check, Finding, NotObserved
 from nccl_slurm.doctor.choose import Choice
 from nccl_slurm.doctor.fold import folded
-from nccl_slurm.doctor.judge import observation_of, of_node, safely, silent_nodes
+from nccl_slurm.doctor.judge import has_ranks, observation_of, of_node, safely, silent_nodes
 from nccl_slurm.doctor.observation import Fleet, JobObserved, Observation, unpacked
 from nccl_slurm.doctor.outputs import texts
 from nccl_slurm.doctor.reach import Answer, Here, IdleJob, JobStep, Ssh, Way, ask_all
@@ -71,6 +71,7 @@ def run(
         left_out=doctor.left_out,
         site=doctor.site,
         compute=doctor.compute,
+        since=doctor.since,
     )
 
 
@@ -95,6 +96,7 @@ class _Run:
     cluster: str | None = None
     site: Site = field(default_factory=Site)
     compute: frozenset[str] = frozenset()
+    since: float | None = None
 
     def findings(self, told: Told) -> list[Finding]:
         raise NotImplementedError
@@ -134,7 +136,8 @@ class _Here(_Run):
         if seen is None:
             self.looked = Looked([node], silent={node: answer.why})
             return silent_nodes(self.of("node"), [answer])
-        self.looked = Looked([node], ways={"local": [node]})
+        self.looked = Looked([node], ways={"local": [node]}, with_ranks=[node] if has_ranks(seen) else [])
+        self.since = self.wish.since
         found = [one for check in self.of("node") for one in of_node(check, seen)]
         view = JobObserved(str(self.wish.job), job or 0, Fleet({node: seen}), output_why="not read with --local")
         return found + [one for check in self.of("job") for one in safely(check, view)]
@@ -207,7 +210,8 @@ class _Doctor(_Run):
         """Each node is judged as it comes, and only what other checks need of it is kept."""
         kept = self.keys("job", "fleet", "scheduler")
         ways, fields = self.ways or self._ways(choice), node_fields(self.slurm.said_or_raise("nodes"))
-        since = self.wish.since if self.wish.since is not None else choice.start
+        self.since = since = self.wish.since if self.wish.since is not None else choice.start
+        with_ranks: list[str] = []
         seen: dict[str, Observation] = {}
         silent: list[Answer] = []
         found: list[Finding] = []
@@ -218,13 +222,14 @@ class _Doctor(_Run):
                 one = observation_of(answer, since, fields.get(answer.node, {}))
                 found += [finding for check in self.of("node") for finding in of_node(check, one)]
                 seen[answer.node] = one.only(kept)
+                with_ranks += [answer.node] if has_ranks(one) else []
                 by_way.setdefault(answer.way, []).append(answer.node)
             except NotObserved as error:
                 silent.append(replace(answer, why=str(error)))
             told(len(seen) + len(silent), len(choice.nodes))
         whys = {one.node: one.why for one in silent}
         self.left_out += self._ssh_why if whys else []
-        self.looked = Looked(list(choice.nodes), choice.of, by_way, whys)
+        self.looked = Looked(list(choice.nodes), choice.of, by_way, whys, with_ranks)
         return Fleet(seen, whys), [*found, *silent_nodes(self.of("node"), silent)]
 
     def _answers(self, choice: Choice, ways: Callable[[str], Sequence[Way]]) -> Iterator[Answer]:
