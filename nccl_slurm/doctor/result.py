@@ -11,6 +11,7 @@ from nccl_slurm.clock import rfc3339
 from nccl_slurm.doctor import pointer
 from nccl_slurm.doctor.check import STATUSES, Finding
 from nccl_slurm.doctor.fold import worst
+from nccl_slurm.doctor.judge import UNREACHABLE
 from nccl_slurm.hosts import fold
 from nccl_slurm.recommend.site import Site
 from nccl_slurm.report.escalation import Escalation, as_json, of_findings
@@ -56,12 +57,13 @@ class Result:
 
     @property
     def status(self) -> int:
-        """0 nothing at P0 or P1, 1 findings, 3 nothing could be looked at."""
-        if (worst(self.findings) or "P2") < "P2":
+        """0 nothing at P0 or P1, 1 findings, 3 nothing could be looked at: that no node answers is no finding then."""
+        silent = bool(self.looked.chosen) and not any(self.looked.ways.values())
+        told = [one for one in self.findings if not (silent and one.check == UNREACHABLE)]
+        if (worst(told) or "P2") < "P2":
             return _FOUND
-        seen = any(one.status in ("PASS", "WARN", "FAIL") for one in self.findings)
-        nothing = not seen or (bool(self.looked.chosen) and not any(self.looked.ways.values()))
-        return _UNSEEN if nothing else _CLEAN
+        seen = any(one.status in ("PASS", "WARN", "FAIL") for one in told)
+        return _CLEAN if seen and not silent else _UNSEEN
 
     @property
     def escalation(self) -> Escalation | None:

@@ -361,7 +361,11 @@ class _Doctor(_Run):
         config = self.slurm.said("config")
         if not isinstance(config, str):
             return
-        settings = text.read_config(config)
+        try:
+            settings = text.read_config(config)
+        except SlurmError as error:
+            self.left_out.append(str(error))
+            return
         self.cluster = settings.cluster
         controllers = tuple(one.host for one in self._controllers())
         site = self.config.site

@@ -235,6 +235,15 @@ def test_hostile_values_stay_words(value: str) -> None:
         assert hostile.isprintable()
 
 
+def test_no_pattern_is_expanded_by_the_wrong_shell() -> None:
+    """That of the host that ssh is typed on has other files."""
+    assert not [one for _, one in COMMANDS if re.match("(?:sudo )?ssh ", one) and re.search(r"[*?~$[]", unquoted(one))]
+
+
+def unquoted(command: str) -> str:
+    return re.sub(r"'[^']*'", "", command)
+
+
 def shell_words(command: str) -> list[str]:
     """As a shell sees them: operators are words of their own."""
     lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
