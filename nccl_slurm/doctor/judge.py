@@ -9,7 +9,7 @@ from typing import Any
 
 from nccl_slurm.doctor.check import Check, Finding, NotObserved, judged
 from nccl_slurm.doctor.observation import Observation, unpacked
-from nccl_slurm.doctor.reach import Answer
+from nccl_slurm.doctor.reach import NO_PYTHON, Answer
 
 __all__ = ["UNREACHABLE", "has_ranks", "observation_of", "of_node", "safely", "silent_nodes"]
 
@@ -65,7 +65,7 @@ def silent_nodes(checks: Sequence[Check[Any]], silent: Sequence[Answer]) -> list
 
 
 def _unreachable(answer: Answer) -> Finding:
-    """Where nothing was tried, or the scheduler had no place, the node is not at fault."""
-    if answer.tried:
+    """Where nothing was tried, the scheduler had no place, or it has no Python for us, the node is not at fault."""
+    if answer.tried and NO_PYTHON not in answer.why:
         return Finding(UNREACHABLE, "FAIL", f"gave no observation: {answer.why}", "P1", nodes=(answer.node,))
     return Finding(UNREACHABLE, "UNKNOWN", f"was not looked at: {answer.why}", nodes=(answer.node,))

@@ -105,6 +105,8 @@ def test_nodes_that_are_not_idle_are_left_alone_and_said_to_be_unseen(slurm: Sta
         ("echo 'srun: error: Unable to allocate resources: Requested nodes are busy' >&2; exit 1", "UNKNOWN"),
         ("echo 'srun: error: Node failure on n2' >&2; exit 1", "FAIL"),
         ("echo rubbish; exit 0", "FAIL"),
+        ("echo no Python 3.8 or newer in the usual places; exit 0", "UNKNOWN"),
+        ("echo 'srun: error: Unable to create step for job 42: Job/step already completing' >&2; exit 1", "UNKNOWN"),
     ],
 )
 def test_a_node_that_does_not_answer(slurm: StandIn, script: str, status: str) -> None:
