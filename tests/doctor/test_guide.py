@@ -310,6 +310,13 @@ def test_a_reboot_is_suggested_for_compute_nodes_alone(compute: set[str], asked:
     assert all("fail-over" in line for line in lines if line.startswith("# "))
 
 
+@pytest.mark.parametrize(("action", "reboots"), [("replace", False), ("reboot", True), ("", True)])
+def test_no_reboot_for_a_board_that_is_to_be_returned(action: str, reboots: bool) -> None:
+    told = finding("node.ecc", "n1", action=action)
+    lines = guide.suggested(told, site=Site("slurm"), compute={"n1"})
+    assert any("scontrol reboot" in line for line in lines) == reboots
+
+
 def test_no_reboot_for_what_does_not_fail() -> None:
     warned = Finding("node.remapped-rows", "WARN", "pending", "P1", nodes=["n1"])
     assert not [line for line in guide.suggested(warned, compute={"n1"}) if "reboot" in line]

@@ -14,7 +14,8 @@ __all__ = ["Line", "Run", "read"]
 
 _LABEL = re.compile(r"(?:\[[0-9]{1,4},[0-9]{1,7}\]<std(?:out|err)>: ?|[0-9]{1,7}: )")
 _RANK = re.compile(
-    r"#\s+Rank\s+([0-9]{1,7})\b.*?\bPid\s+[0-9]+ on\s+(\S{1,255})\s+device\s+([0-9]{1,3})(?:\s+\[[^\]]{1,20}\]\s+(\S.{0,59}))?"
+    r"#\s+Rank\s+([0-9]{1,7})\b.*?\bPid\s+[0-9]+ on\s+(\S{1,255})\s+device\s+([0-9]{1,3})"
+    r"(?:\s+\[[^\]]{1,20}\]\s+(\S.{0,59}))?"
 )
 #: Each run begins with its parameters.
 _BEGIN = re.compile(r"^\s*# (?:nccl-tests version .* )?nThread ")
