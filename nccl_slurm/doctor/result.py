@@ -71,8 +71,12 @@ class Result:
         return of_findings(self.findings, self.job)
 
     def commands(self, finding: Finding) -> Sequence[str]:
-        """What the finding itself does not name is that of the run: job, a node, controller, region."""
-        told = replace(finding, values={**self._values(), **finding.values})
+        """What the finding itself does not name is that of the run: job, a node, controller, region. What Slurm or AWS
+        says of no node is of none of those that were looked at either."""
+        ours = self._values()
+        if not finding.nodes and finding.check.startswith(("scheduler.", "aws.")):
+            ours = {key: value for key, value in ours.items() if key not in ("node", "nodes")}
+        told = replace(finding, values={**ours, **finding.values})
         return pointer.commands(told, self.site, self.compute)
 
     def _values(self) -> dict[str, str]:
