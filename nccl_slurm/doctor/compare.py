@@ -50,7 +50,7 @@ def compared(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change
     for check, node in sorted(old.keys() | new.keys()):
         was, now = old.get((check, node)), new.get((check, node))
         kind = _kind(was, now)
-        if kind == "gone" and (check, node) in other:
+        if kind in ("gone", "better") and (check, node) in other:
             kind = "unseen"
         if kind is not None:
             groups.setdefault((kind, check, was, now), []).append(node)

@@ -95,6 +95,13 @@ def test_ranks_that_ended_are_not_cured(check: str, then: list[str], now: list[s
     assert found.kind == kind
 
 
+def test_what_is_said_of_another_thing_is_not_better() -> None:
+    looked = [Looked(["n1"], with_ranks=ranks) for ranks in (["n1"], [])]
+    runs = [(replace(FAIL, check="node.ofi-plugin"), looked[0]), (replace(WARN, check="node.ofi-plugin"), looked[1])]
+    before, after = (Result(0.0, 1.0, [one], {one.check: "x"}, looked=where).to_json() for one, where in runs)
+    assert [one.kind for one in compared(before, after)] == ["unseen"]
+
+
 def test_an_earlier_run_without_window_and_ranks_is_read() -> None:
     before = told(XID, FAIL)
     del before["since"], before["nodes"]["with_ranks"]
