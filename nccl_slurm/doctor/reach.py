@@ -32,6 +32,15 @@ _SPARE_S = 15.0
 #: How long srun waits for an idle node; its prolog comes on top.
 _IMMEDIATE_S = 10
 _MAX_BYTES = 64 << 20
+NO_PYTHON = "no Python 3.8 or newer in the usual places"
+#: sh has no PATH in a step without the user's environment. ``-I``: nothing of the user's own is imported.
+_FEED = (
+    "PATH=/usr/bin:/bin; export PATH; "
+    "for p in /usr/bin/python3 /usr/libexec/platform-python /usr/local/bin/python3 /opt/bin/python3; do "
+    '[ -x "$p" ] && "$p" -I -S -c "import sys; sys.exit(sys.version_info < (3, 8))" </dev/null 2>/dev/null && '
+    '{{ timeout -k 5 {limit:g} "$p" -I -S -B - 2>&1; exit 0; }}; '
+    f"done; echo {NO_PYTHON}; exit 0"
+)
 #: Nothing of the caller's; our own TaskProlog takes what has the second one for no rank.
 _EXPORT = "--export=NCCL_SLURM_DOCTOR=on,NCCL_SLURM_WATCH=on"
 #: Of the caller's environment: what srun(1) takes as options there and a site may require.
@@ -46,15 +55,6 @@ _NO_PLACE = re.compile(
 )
 #: Of `collect.ssh`: the node answered, and our own account or key is what is not right.
 _NOT_LET_IN = re.compile(r"is not let in with|has a passphrase|is not in \S*; compare it with")
-NO_PYTHON = "no Python 3.8 or newer in the usual places"
-#: sh has no PATH in a step without the user's environment. ``-I``: nothing of the user's own is imported.
-_FEED = (
-    "PATH=/usr/bin:/bin; export PATH; "
-    "for p in /usr/bin/python3 /usr/libexec/platform-python /usr/local/bin/python3 /opt/bin/python3; do "
-    '[ -x "$p" ] && "$p" -I -S -c "import sys; sys.exit(sys.version_info < (3, 8))" </dev/null 2>/dev/null && '
-    '{{ timeout -k 5 {limit:g} "$p" -I -S -B - 2>&1; exit 0; }}; '
-    f"done; echo {NO_PYTHON}; exit 0"
-)
 
 
 class Unreached(Exception):

@@ -148,8 +148,6 @@ def test_slurmd_version(versions: Sequence[str], expected: set[Any]) -> None:
         ("IDLE+PLANNED", "", ("PASS", None)),
         ("IDLE+CLOUD+POWERED_DOWN", "", ("PASS", None)),
         ("IDLE+CLOUD+NOT_RESPONDING+POWERED_DOWN", "", ("PASS", None)),
-        ("ZUSTAND", "", ("UNKNOWN", None)),
-        ("", "", ("UNKNOWN", None)),
         ("DOWN", "Not responding", ("FAIL", "P1")),
         ("DOWN*", "Not responding", ("FAIL", "P1")),
         ("IDLE*", "", ("FAIL", "P1")),
@@ -162,6 +160,8 @@ def test_slurmd_version(versions: Sequence[str], expected: set[Any]) -> None:
         ("IDLE+FAIL", "Action:Replace", ("WARN", "P2")),
         ("IDLE+DRAIN+REBOOT_REQUESTED", "x", ("WARN", "P2")),
         ("IDLE+MAINTENANCE", "", ("WARN", "P2")),
+        ("ZUSTAND", "", ("UNKNOWN", None)),
+        ("", "", ("UNKNOWN", None)),
     ],
 )
 def test_node_state(state: str, reason: str, expected: tuple[str, str | None]) -> None:
