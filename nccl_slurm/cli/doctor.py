@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -38,7 +39,10 @@ def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> f
     age, at = seconds_of(value), time_of(value.removesuffix("Z"))
     if age is None and at is None:
         raise click.BadParameter(f"{value!r}: write an age (30m, 12h, 7d) or a time in UTC (2026-11-30T18:00:00Z)")
-    return at if age is None else time.time() - age
+    start = at if age is None else time.time() - age
+    if start is not None and start > time.time():
+        raise click.BadParameter(f"{value!r} is in the future: nothing has happened since")
+    return start
 
 
 @click.command()
@@ -66,7 +70,7 @@ def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> f
 )
 @click.option("--bandwidth-before", multiple=True, metavar="PATH", type=click.Path(), help="The same of earlier.")
 @click.option("--sweep", type=click.Choice(SWEEPS), help="Print commands that measure the chosen nodes; look at none.")
-@click.option("--limit", type=click.FloatRange(min=1), default=45.0, show_default=True, help="Seconds for a node.")
+@click.option("--limit", type=click.IntRange(1, 3600), default=45, show_default=True, help="Seconds for a node.")
 @click.option("--at-once", type=click.IntRange(1, 256), default=128, show_default=True, help="Nodes at the same time.")
 @click.option("--sysroot", default="", hidden=True)
 @click.option("--commands", default="", hidden=True)
@@ -123,6 +127,9 @@ def command(
 
 
 def _check_usage(options: dict[str, Any]) -> None:
+    from nccl_slurm.doctor.aws.place import wrong
+    from nccl_slurm.report.visible import visible
+
     chosen = [name for name in ("nodes", "all_idle", "local") if options[name]]
     if len(chosen) + bool(options["job"]) > 1 and not (options["job"] and chosen == ["local"]):
         raise click.UsageError("give one of --job, --nodes, --all-idle and --local")
@@ -130,6 +137,8 @@ def _check_usage(options: dict[str, Any]) -> None:
         raise click.UsageError("--bandwidth compares nodes: it goes without --local")
     if options["bandwidth_before"] and not options["bandwidth"]:
         raise click.UsageError("--bandwidth-before goes with --bandwidth")
+    if why := wrong(options["cluster"], options["region"]):
+        raise click.UsageError(visible(why))
     if options["local"] and (options["ssh"] or options["sample"]):
         raise click.UsageError("--local is this node alone: it goes with neither --ssh nor --sample")
 
@@ -190,6 +199,8 @@ def _loaded(path: str) -> dict[str, Any]:
     from nccl_slurm.doctor.result import SCHEMA
 
     try:
+        if not os.path.isfile(path):
+            raise ValueError("is no regular file" if os.path.exists(path) else "no such file")
         with open(path, "rb") as file:
             return schema.loads(file.read(_MAX_BEFORE), SCHEMA.removeprefix("nccl-slurm/"))
     except (OSError, ValueError) as error:

@@ -73,6 +73,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: runs the command and exits with the documented status; never shows a traceback."""
+    _open_what_is_closed()
     try:
         given = None if arguments is None else list(arguments)
         status = cli.main(args=given, prog_name="nccl-slurm", standalone_mode=False)
@@ -103,6 +104,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         _show(f"internal error: {type(error).__name__}: {error}; NCCL_SLURM_TRACEBACK=1 shows where, please report it")
         sys.exit(1)
+
+
+def _open_what_is_closed() -> None:
+    """What was closed by the caller (``>&-``) takes nothing: else the next file that is opened would be there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 # until the process ends
 
 
 def _show(line: str) -> None:

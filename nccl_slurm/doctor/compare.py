@@ -1,13 +1,15 @@
 """Two runs of the doctor: what changed between them. Pure. Used to confirm that a remedy helped.
 
-A finding that is not there any more counts as gone only where its check was made again on the same node and said
-something: a node that was not looked at this time, or a check that saw nothing, is *not seen again*.
+A finding that is not there any more counts as gone only where its check was made again on the same node, of the same
+thing, and passed. A node that was not looked at this time, a check that saw nothing or does not apply any more (the GPU
+is gone, the tool was removed), an event before the window of this run, ranks that have ended: *not seen again*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 __all__ = ["Change", "compared"]
@@ -16,6 +18,13 @@ Kind = Literal["new", "worse", "better", "gone", "unseen", "still"]
 _KINDS: tuple[Kind, ...] = ("new", "worse", "still", "unseen", "better", "gone")
 #: Higher is worse; UNKNOWN is no grade.
 _GRADE = {"PASS": 0, "NOT-APPLICABLE": 0, "WARN": 1, "FAIL": 2}
+#: Judged of events in a window of time.
+_OF_EVENTS = ("node.xid", "node.oom", "node.kernel", "aws.events", "aws.health-agent")
+#: Judged of ranks, and without any of what would start them, or not at all.
+_OF_RANKS = (
+    *("node.memlock", "node.nofile", "node.stack", "node.shm", "node.huge-pages", "node.dns"),
+    *("node.ofi-plugin", "node.libfabric", "node.nccl-library", "node.ras"),
+)
 
 
 @dataclass(frozen=True)
@@ -36,10 +45,14 @@ class Change:
 def compared(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
     """Both as `result.Result.to_json` made them. Checks that found nothing in either are left out."""
     old, new = _by_place(before), _by_place(after)
+    other = {*_before_the_window(before, after), *_of_ended_ranks(before, after)}
     groups: dict[tuple[Kind, str, str | None, str | None], list[str]] = {}
     for check, node in sorted(old.keys() | new.keys()):
         was, now = old.get((check, node)), new.get((check, node))
-        if (kind := _kind(was, now)) is not None:
+        kind = _kind(was, now)
+        if kind in ("gone", "better") and (check, node) in other:
+            kind = "unseen"
+        if kind is not None:
             groups.setdefault((kind, check, was, now), []).append(node)
     changes = [Change(*key, nodes=[node for node in nodes if node]) for key, nodes in groups.items()]
     return sorted(changes, key=lambda one: (_KINDS.index(one.kind), one.check))
@@ -56,6 +69,26 @@ def _by_place(told: Mapping[str, Any]) -> dict[tuple[str, str], str]:
     return found
 
 
+def _before_the_window(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(check, node) of events that the later run would not have told. Times are RFC 3339 in UTC: they order as text."""
+    for one in before["findings"]:
+        start = after.get("since") or (_day_before(after["time"]) if one["check"].startswith("aws.") else "")
+        if one["check"] in _OF_EVENTS and (one["since"] or before.get("since") or "") < start:
+            yield from ((one["check"], node) for node in one["nodes"] or [""])
+
+
+def _day_before(time: str) -> str:
+    """AWS is asked for a day's events where no window is given."""
+    day = datetime.fromisoformat(time.removesuffix("Z") + "+00:00") - timedelta(days=1)
+    return day.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+
+
+def _of_ended_ranks(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(check, node) where ranks ran then, and none now."""
+    had = set(before["nodes"].get("with_ranks", ())) - set(after["nodes"].get("with_ranks", ()))
+    yield from ((check, node) for check in _OF_RANKS for node in had)
+
+
 def _rank(word: str) -> tuple[float, str]:
     """P0 is worse than P1; UNKNOWN is told where nothing else is wrong."""
     status, _, priority = word.partition(" ")
@@ -69,7 +102,7 @@ def _kind(was: str | None, now: str | None) -> Kind | None:
     if bad_now:
         return "new"
     if bad_before:
-        return "unseen" if now is None or now == "UNKNOWN" else "gone"
+        return "gone" if now == "PASS" else "unseen"
     return None
 
 

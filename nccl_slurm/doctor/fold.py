@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from nccl_slurm.doctor.check import PRIORITIES, Finding, Priority, Proof, Status
 from nccl_slurm.hosts import fold
@@ -15,6 +17,7 @@ __all__ = ["at_least", "folded", "weight", "worst"]
 
 _MOST_PROOFS = 4
 _STATUS: tuple[Status, ...] = ("FAIL", "WARN", "UNKNOWN", "NOT-APPLICABLE", "PASS")
+_PCI = re.compile(r"\b([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2})\b", re.IGNORECASE)
 _NOTHING_TO_EXPLAIN = ("PASS", "NOT-APPLICABLE")
 
 
@@ -23,7 +26,7 @@ def folded(findings: Iterable[Finding], explains: Mapping[str, Sequence[str]], o
     told = list(findings)
     place = {check: number for number, check in enumerate(order)}
     causes = _causes(told, explains, place)
-    marked = [part for one in told for part in _explained(one, causes.get(one.check, ()))]
+    marked = [part for one in told for part in _explained(one, causes)]
     merged = _merged(marked)
     under = Counter(one.explained_by for one in merged if one.explained_by)
     return sorted(merged, key=lambda one: (weight(one), -under[one.check], place.get(one.check, 9999), one.text))
@@ -40,55 +43,71 @@ def worst(findings: Iterable[Finding]) -> Priority | None:
 
 
 def at_least(findings: Iterable[Finding], priority: Priority) -> list[Finding]:
-    """Those of that priority or a worse one, and what could not be seen: that may be anything."""
-    return [
-        one for one in findings if one.status == "UNKNOWN" or (one.priority is not None and one.priority <= priority)
-    ]
+    """Those of that priority or a worse one; and what could not be seen, which may be anything, with its cause."""
+    told = list(findings)
+    causes = {(one.explained_by, node) for one in told if one.status == "UNKNOWN" for node in (*one.nodes, "")}
+    return [one for one in told if _is_wanted(one, priority, causes)]
 
 
-@dataclass
-class _Cause:
-    """``nodes`` None: the whole cluster."""
+def _is_wanted(finding: Finding, priority: Priority, causes: Container[tuple[str | None, str]]) -> bool:
+    if finding.status == "UNKNOWN" or (finding.priority is not None and finding.priority <= priority):
+        return True
+    return finding.status == "FAIL" and any((finding.check, node) in causes for node in finding.nodes or [""])
 
-    check: str
+
+class _Cause(NamedTuple):
     weight: tuple[int, int]
-    nodes: set[str] | None
+    place: int
+    check: str
+    gpus: frozenset[str]
 
 
 def _causes(
     findings: Sequence[Finding], explains: Mapping[str, Sequence[str]], place: Mapping[str, int]
-) -> dict[str, list[_Cause]]:
-    """Check → what explains it, the worst first. Of two checks that explain each other the first one counts."""
-    failed: dict[str, _Cause] = {}
+) -> dict[tuple[str, str], list[_Cause]]:
+    """(check, node) → what may explain it there; the node of a cause of the whole cluster is empty. Of two checks that
+    explain each other the first one counts."""
+    found: dict[tuple[str, str], list[_Cause]] = {}
     for one in findings:
-        if one.status == "FAIL" and explains.get(one.check):
-            cause = failed.setdefault(one.check, _Cause(one.check, weight(one), set()))
-            cause.weight = min(cause.weight, weight(one))
-            cause.nodes = None if cause.nodes is None or not one.nodes else cause.nodes | set(one.nodes)
-    found: dict[str, list[_Cause]] = {}
-    for cause in sorted(failed.values(), key=lambda one: (one.weight, place.get(one.check, 9999))):
-        for check in explains[cause.check]:
-            mutual = cause.check in explains.get(check, ())
-            if check != cause.check and not (mutual and place.get(check, 0) < place.get(cause.check, 0)):
-                found.setdefault(check, []).append(cause)
+        if one.status != "FAIL":
+            continue
+        cause = _Cause(weight(one), place.get(one.check, 9999), one.check, _gpus(one))
+        for check in explains.get(one.check, ()):
+            mutual = one.check in explains.get(check, ())
+            if check != one.check and not (mutual and place.get(check, 0) < place.get(one.check, 0)):
+                for node in one.nodes or [""]:
+                    found.setdefault((check, node), []).append(cause)
     return found
 
 
-def _explained(finding: Finding, causes: Sequence[_Cause]) -> Iterator[Finding]:
+def _explained(finding: Finding, causes: Mapping[tuple[str, str], Sequence[_Cause]]) -> Iterator[Finding]:
     """In parts: on some nodes it may follow from another finding, on others not."""
-    if finding.explained_by or finding.status in _NOTHING_TO_EXPLAIN or not causes:
+    if finding.explained_by or finding.status in _NOTHING_TO_EXPLAIN:
         yield finding
         return
-    left = list(finding.nodes)
-    for cause in causes:
-        if cause.nodes is None:
-            yield replace(finding, nodes=tuple(left), explained_by=cause.check)
-            return
-        if hit := [node for node in left if node in cause.nodes]:
-            left = [node for node in left if node not in cause.nodes]
-            yield replace(finding, nodes=tuple(hit), explained_by=cause.check)
-    if left or not finding.nodes:
-        yield replace(finding, nodes=tuple(left))
+    gpus, parts = _gpus(finding), dict[str | None, list[str]]()
+    for node in finding.nodes or [""]:
+        known = [*causes.get((finding.check, node), ()), *(causes.get((finding.check, ""), ()) if node else ())]
+        cause = min((one for one in known if _covers(one, finding, gpus)), default=None)
+        parts.setdefault(cause.check if cause else None, []).append(node)
+    for check, nodes in parts.items():
+        yield replace(finding, nodes=tuple(node for node in nodes if node), explained_by=check)
+
+
+def _covers(cause: _Cause, finding: Finding, gpus: frozenset[str]) -> bool:
+    """What is worse than its cause, or of another GPU, needs a look of its own."""
+    alike = not cause.gpus or not gpus or bool(cause.gpus & gpus)
+    return alike and cause.weight[0] <= weight(finding)[0]
+
+
+def _gpus(finding: Finding) -> frozenset[str]:
+    """PCI addresses of the GPUs that it names; empty where it is of the node, or names one in another way. The kernel
+    writes ``0000:53:00``, nvidia-smi ``00000000:53:00.0``."""
+    if "gpu" not in finding.values:
+        return frozenset()
+    texts = (finding.values["gpu"], *(one.line for one in finding.proofs))
+    found = (match for text in texts for match in _PCI.findall(text))
+    return frozenset(f"{domain[-4:]}:{slot}".lower() for domain, slot in found)
 
 
 def _merged(findings: Iterable[Finding]) -> list[Finding]:

@@ -96,8 +96,8 @@ def take_files(place: Place, source: Mapping[str, Any]) -> dict[str, Any]:
         texts[place.shown(path)] = text
         if not whole:
             cut.append(place.shown(path))
-    for pattern in source["globs"] if not found else ():
-        why = _closed(place, pattern)
+    for pattern in source["globs"]:
+        why = "" if _matching(place, [pattern]) else _closed(place, pattern)
         if why:
             unread[pattern] = why
     return {"texts": texts, "cut": cut, "unread": unread, "more": len(found) > source["most"]}

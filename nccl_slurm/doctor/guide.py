@@ -93,14 +93,15 @@ def sections() -> Mapping[str, Section]:
 
 
 def suggested(finding: Finding, *, site: Site | None = None, compute: Container[str] = ()) -> tuple[str, ...]:
-    """The section's commands with the finding's values; a reboot where the section's action is one.
+    """The section's commands with the finding's values; a reboot where the section's action is one, and the finding's
+    own is not ``replace``: a board that is to be returned (RMA) is not healed by it.
 
     ``compute``: nodes known to run neither controller, database nor login; all others count as controllers.
     """
     one = section(finding.check)
     values = _values(finding, site or Site())
     lines = [filled(command, values) for command in one.commands]
-    if one.action == "reboot" and finding.status == "FAIL":
+    if one.action == "reboot" and finding.status == "FAIL" and finding.values.get("action") != "replace":
         lines += _reboot(finding, site or Site(), compute)
     return tuple(lines)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from nccl_slurm.doctor.check import Check, Finding, NotObserved, judged
 from nccl_slurm.doctor.observation import Observation, unpacked
-from nccl_slurm.doctor.reach import Answer
+from nccl_slurm.doctor.reach import NO_PYTHON, Answer
 
-__all__ = ["UNREACHABLE", "observation_of", "of_node", "safely", "silent_nodes"]
+__all__ = ["UNREACHABLE", "has_ranks", "observation_of", "of_node", "safely", "silent_nodes"]
 
 UNREACHABLE = "fleet.unreachable"
 
@@ -22,6 +22,15 @@ def observation_of(answer: Answer, since: float | None, fields: Mapping[str, str
         raise NotObserved(answer.why)
     seen = unpacked(answer.data, answer.node, answer.way)
     return replace(seen, since=since, slurm=fields, offset_s=_offset(seen.at, answer))
+
+
+def has_ranks(seen: Observation) -> bool:
+    """Whether any was seen; where they could not be read, none was."""
+    try:
+        told = seen.reader("ranks")
+    except NotObserved:
+        return False
+    return isinstance(told, dict) and bool(told.get("ranks"))
 
 
 def _offset(at: float, answer: Answer) -> float:
@@ -56,7 +65,7 @@ def silent_nodes(checks: Sequence[Check[Any]], silent: Sequence[Answer]) -> list
 
 
 def _unreachable(answer: Answer) -> Finding:
-    """Where nothing was tried, or the scheduler had no place, the node is not at fault."""
-    if answer.tried:
+    """Where nothing was tried, the scheduler had no place, or it has no Python for us, the node is not at fault."""
+    if answer.tried and NO_PYTHON not in answer.why:
         return Finding(UNREACHABLE, "FAIL", f"gave no observation: {answer.why}", "P1", nodes=(answer.node,))
     return Finding(UNREACHABLE, "UNKNOWN", f"was not looked at: {answer.why}", nodes=(answer.node,))

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -24,28 +25,36 @@ from typing import Any, Protocol
 from nccl_slurm.errors import NcclSlurmError, RemoteError
 from nccl_slurm.model import READER_STEP
 
-__all__ = ["Answer", "Here", "IdleJob", "JobStep", "NoPlace", "Ssh", "Unreached", "Way", "ask_all"]
+__all__ = ["NO_PYTHON", "Answer", "Here", "IdleJob", "JobStep", "NoPlace", "Ssh", "Unreached", "Way", "ask_all"]
 
 #: Beyond what the reader may take there, for the way and for what has to be killed.
 _SPARE_S = 15.0
 #: How long srun waits for an idle node; its prolog comes on top.
 _IMMEDIATE_S = 10
 _MAX_BYTES = 64 << 20
+NO_PYTHON = "no Python 3.8 or newer in the usual places"
 #: sh has no PATH in a step without the user's environment. ``-I``: nothing of the user's own is imported.
 _FEED = (
     "PATH=/usr/bin:/bin; export PATH; "
     "for p in /usr/bin/python3 /usr/libexec/platform-python /usr/local/bin/python3 /opt/bin/python3; do "
     '[ -x "$p" ] && "$p" -I -S -c "import sys; sys.exit(sys.version_info < (3, 8))" </dev/null 2>/dev/null && '
     '{{ timeout -k 5 {limit:g} "$p" -I -S -B - 2>&1; exit 0; }}; '
-    "done; echo no Python 3.8 or newer in the usual places; exit 0"
+    f"done; echo {NO_PYTHON}; exit 0"
 )
 #: Nothing of the caller's; our own TaskProlog takes what has the second one for no rank.
 _EXPORT = "--export=NCCL_SLURM_DOCTOR=on,NCCL_SLURM_WATCH=on"
 #: Of the caller's environment: what srun(1) takes as options there and a site may require.
 _SRUN_OPTIONS = ("SLURM_ACCOUNT", "SLURM_PARTITION", "SLURM_QOS", "SLURM_RESERVATION")
 
-#: srun's words where a job is not started at all (src/common/slurm_errno.c, src/api/allocate.c).
-_NO_PLACE = re.compile(r"unable to allocate resources|immediate execution|nodes are busy|allocation failure", re.I)
+#: srun's words where a job or a step is not started at all, for no fault of the node: no room, a job that ended
+#: meanwhile, no right (src/common/slurm_errno.c, src/api/allocate.c).
+_NO_PLACE = re.compile(
+    r"unable to allocate resources|immediate execution|nodes are busy|allocation failure"
+    r"|already complet|job has expired|invalid job id|job allocation .* has been revoked|permission denied",
+    re.I,
+)
+#: Of `collect.ssh`: the node answered, and our own account or key is what is not right.
+_NOT_LET_IN = re.compile(r"is not let in with|has a passphrase|is not in \S*; compare it with")
 
 
 class Unreached(Exception):
@@ -53,7 +62,7 @@ class Unreached(Exception):
 
 
 class NoPlace(Unreached):
-    """The scheduler gave no place on the node: no fault of it."""
+    """The scheduler gave no place on the node, or our account is not let in: no fault of it."""
 
 
 class Way(Protocol):
@@ -94,7 +103,9 @@ class JobStep:
 
     def ask(self, node: str, program: bytes, limit_s: float) -> bytes:
         """srun is never killed: the step would fail. It is left to its end, which the node's own limit brings."""
-        return _run(self.command(node, limit_s), program, limit_s + _SPARE_S, _environment(self.conf), self.user)
+        limit = limit_s + _SPARE_S
+        with _placed():
+            return _run(self.command(node, limit_s), program, limit, _environment(self.conf), self.user)
 
 
 @dataclass(frozen=True)
@@ -125,12 +136,18 @@ class IdleJob:
     def ask(self, node: str, program: bytes, limit_s: float) -> bytes:
         """It is our own job: where it takes too long it is ended."""
         limit = _IMMEDIATE_S + 2 * limit_s + _SPARE_S
-        try:
+        with _placed():
             return _run(self.command(node, limit_s), program, limit, _environment(self.conf), {}, ours=True)
-        except Unreached as error:
-            if _NO_PLACE.search(str(error)):
-                raise NoPlace(str(error)) from None
-            raise
+
+
+@contextmanager
+def _placed() -> Iterator[None]:
+    try:
+        yield
+    except Unreached as error:
+        if _NO_PLACE.search(str(error)):
+            raise NoPlace(str(error)) from None
+        raise
 
 
 def _minutes(limit_s: float) -> int:
@@ -164,7 +181,8 @@ class Ssh:
                         raise
                 return _joined(session.ask(self._asked))
         except NcclSlurmError as error:
-            raise Unreached(str(error).removeprefix(f"{node}: ")) from None
+            kind = NoPlace if _NOT_LET_IN.search(str(error)) else Unreached
+            raise kind(str(error).removeprefix(f"{node}: ")) from None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from nccl_slurm.clock import rfc3339
 from nccl_slurm.doctor import pointer
 from nccl_slurm.doctor.check import STATUSES, Finding
 from nccl_slurm.doctor.fold import worst
+from nccl_slurm.doctor.judge import UNREACHABLE
 from nccl_slurm.hosts import fold
 from nccl_slurm.recommend.site import Site
 from nccl_slurm.report.escalation import Escalation, as_json, of_findings
@@ -26,18 +27,21 @@ _CLEAN, _FOUND, _UNSEEN = 0, 1, 3
 @dataclass(frozen=True)
 class Looked:
     """``chosen``: to be looked at; ``of``: those it was sampled from, None: no sample. ``ways``: way → nodes that gave
-    an answer. ``silent``: node → why it gave none."""
+    an answer. ``silent``: node → why it gave none. ``with_ranks``: nodes on which ranks were seen."""
 
     chosen: Sequence[str] = ()
     of: int | None = None
     ways: Mapping[str, Sequence[str]] = field(default_factory=dict)
     silent: Mapping[str, str] = field(default_factory=dict)
+    with_ranks: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Result:
     """``findings``: folded. ``checks``: id → title of all that were made. ``left_out``: what is not covered, and why.
-    ``compute``: nodes that certainly run no controller, database or login: no other one is ever to be rebooted."""
+    ``compute``: nodes that certainly run no controller, database or login: no other one is ever to be rebooted.
+    ``since``: events before it did not matter; None: those since each node's boot did.
+    """
 
     at: float
     seconds: float
@@ -49,15 +53,17 @@ class Result:
     left_out: Sequence[str] = ()
     site: Site = field(default_factory=Site)
     compute: frozenset[str] = frozenset()
+    since: float | None = None
 
     @property
     def status(self) -> int:
-        """0 nothing at P0 or P1, 1 findings, 3 nothing could be looked at."""
-        if (worst(self.findings) or "P2") < "P2":
+        """0 nothing at P0 or P1, 1 findings, 3 nothing could be looked at: that no node answers is no finding then."""
+        silent = bool(self.looked.chosen) and not any(self.looked.ways.values())
+        told = [one for one in self.findings if not (silent and one.check == UNREACHABLE)]
+        if (worst(told) or "P2") < "P2":
             return _FOUND
-        seen = any(one.status in ("PASS", "WARN", "FAIL") for one in self.findings)
-        nothing = not seen or (bool(self.looked.chosen) and not any(self.looked.ways.values()))
-        return _UNSEEN if nothing else _CLEAN
+        seen = any(one.status in ("PASS", "WARN", "FAIL") for one in told)
+        return _CLEAN if seen and not silent else _UNSEEN
 
     @property
     def escalation(self) -> Escalation | None:
@@ -65,8 +71,12 @@ class Result:
         return of_findings(self.findings, self.job)
 
     def commands(self, finding: Finding) -> Sequence[str]:
-        """What the finding itself does not name is that of the run: job, a node, controller, region."""
-        told = replace(finding, values={**self._values(), **finding.values})
+        """What the finding itself does not name is that of the run: job, a node, controller, region. What Slurm or AWS
+        says of no node is of none of those that were looked at either."""
+        ours = self._values()
+        if not finding.nodes and finding.check.startswith(("scheduler.", "aws.")):
+            ours = {key: value for key, value in ours.items() if key not in ("node", "nodes")}
+        told = replace(finding, values={**ours, **finding.values})
         return pointer.commands(told, self.site, self.compute)
 
     def _values(self) -> dict[str, str]:
@@ -92,11 +102,13 @@ class Result:
             "exit": self.status,
             "cluster": self.cluster,
             "job": self.job,
+            "since": rfc3339(self.since),
             "nodes": {
                 "chosen": list(looked.chosen),
                 "of": looked.of,
                 "ways": {way: sorted(nodes) for way, nodes in looked.ways.items()},
                 "silent": [{"node": node, "why": visible(why, _TEXT)} for node, why in sorted(looked.silent.items())],
+                "with_ranks": sorted(looked.with_ranks),
             },
             "checks": sorted(self.checks),
             "left_out": list(self.left_out),

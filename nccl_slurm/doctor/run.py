@@ -21,16 +21,18 @@ from nccl_slurm.doctor import choose, registry, sources
 from nccl_slurm.doctor.check import Area, Check, Finding, NotObserved
 from nccl_slurm.doctor.choose import Choice
 from nccl_slurm.doctor.fold import folded
-from nccl_slurm.doctor.judge import observation_of, of_node, safely, silent_nodes
+from nccl_slurm.doctor.judge import has_ranks, observation_of, of_node, safely, silent_nodes
 from nccl_slurm.doctor.observation import Fleet, JobObserved, Observation, unpacked
 from nccl_slurm.doctor.outputs import texts
 from nccl_slurm.doctor.reach import Answer, Here, IdleJob, JobStep, Ssh, Way, ask_all
 from nccl_slurm.doctor.read.scontrol import node_fields, partition_fields
 from nccl_slurm.doctor.result import Looked, Result
+from nccl_slurm.doctor.roles import addresses_of, compute_nodes, controller_hosts, database_hosts
 from nccl_slurm.doctor.slurm import AskedSlurm
 from nccl_slurm.doctor.wish import Wish, areas, wanted
 from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError, SlurmError
-from nccl_slurm.recommend.site import Site, short
+from nccl_slurm.install.slurmconf import values
+from nccl_slurm.recommend.site import Site
 from nccl_slurm.scheduler import text
 from nccl_slurm.scheduler.client import NodeState
 
@@ -69,6 +71,7 @@ def run(
         left_out=doctor.left_out,
         site=doctor.site,
         compute=doctor.compute,
+        since=doctor.since,
     )
 
 
@@ -93,6 +96,7 @@ class _Run:
     cluster: str | None = None
     site: Site = field(default_factory=Site)
     compute: frozenset[str] = frozenset()
+    since: float | None = None
 
     def findings(self, told: Told) -> list[Finding]:
         raise NotImplementedError
@@ -132,7 +136,8 @@ class _Here(_Run):
         if seen is None:
             self.looked = Looked([node], silent={node: answer.why})
             return silent_nodes(self.of("node"), [answer])
-        self.looked = Looked([node], ways={"local": [node]})
+        self.looked = Looked([node], ways={"local": [node]}, with_ranks=[node] if has_ranks(seen) else [])
+        self.since = self.wish.since
         found = [one for check in self.of("node") for one in of_node(check, seen)]
         view = JobObserved(str(self.wish.job), job or 0, Fleet({node: seen}), output_why="not read with --local")
         return found + [one for check in self.of("job") for one in safely(check, view)]
@@ -205,7 +210,8 @@ class _Doctor(_Run):
         """Each node is judged as it comes, and only what other checks need of it is kept."""
         kept = self.keys("job", "fleet", "scheduler")
         ways, fields = self.ways or self._ways(choice), node_fields(self.slurm.said_or_raise("nodes"))
-        since = self.wish.since if self.wish.since is not None else choice.start
+        self.since = since = self.wish.since if self.wish.since is not None else choice.start
+        with_ranks: list[str] = []
         seen: dict[str, Observation] = {}
         silent: list[Answer] = []
         found: list[Finding] = []
@@ -216,13 +222,14 @@ class _Doctor(_Run):
                 one = observation_of(answer, since, fields.get(answer.node, {}))
                 found += [finding for check in self.of("node") for finding in of_node(check, one)]
                 seen[answer.node] = one.only(kept)
+                with_ranks += [answer.node] if has_ranks(one) else []
                 by_way.setdefault(answer.way, []).append(answer.node)
             except NotObserved as error:
                 silent.append(replace(answer, why=str(error)))
             told(len(seen) + len(silent), len(choice.nodes))
         whys = {one.node: one.why for one in silent}
         self.left_out += self._ssh_why if whys else []
-        self.looked = Looked(list(choice.nodes), choice.of, by_way, whys)
+        self.looked = Looked(list(choice.nodes), choice.of, by_way, whys, with_ranks)
         return Fleet(seen, whys), [*found, *silent_nodes(self.of("node"), silent)]
 
     def _answers(self, choice: Choice, ways: Callable[[str], Sequence[Way]]) -> Iterator[Answer]:
@@ -354,22 +361,23 @@ class _Doctor(_Run):
         config = self.slurm.said("config")
         if not isinstance(config, str):
             return
-        settings = text.read_config(config)
+        try:
+            settings = text.read_config(config)
+        except SlurmError as error:
+            self.left_out.append(str(error))
+            return
         self.cluster = settings.cluster
         controllers = tuple(one.host for one in self._controllers())
         site = self.config.site
         self.site = Site(
             site.kind, site.aws_cluster, site.region, controllers, site.login_nodes, settings.database_hosts
         )
+        named = values(config)
+        others = {*settings.database_hosts, *site.login_nodes, *site.database_hosts}
+        others |= {host for each in database_hosts(named) for host in each}
         if controllers:
-            taken = {short(host) for host in (*controllers, *settings.database_hosts, *site.login_nodes)}
-            taken |= {short(host) for host in site.database_hosts}
-            states = {node.name: node for node in self._states(choice)}
-            self.compute = frozenset(
-                name
-                for name, node in states.items()
-                if taken.isdisjoint(short(one) for one in (name, node.hostname, node.address) if one)
-            )
+            every = controller_hosts(named, controllers)
+            self.compute = compute_nodes(self._states(choice), every, others, addresses_of)
 
     def _controllers(self) -> Sequence[Any]:
         said = self.slurm.said("ping")

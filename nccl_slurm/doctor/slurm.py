@@ -201,12 +201,12 @@ def _own_daemon(config: Config) -> str | NotObserved:
 def _here(observed: SlurmObserved) -> tuple[dict[str, str], bool]:
     """Programs that slurmctld runs, as this host has them."""
     try:
-        config = observed.config
+        config, settings = observed.config, observed.settings
     except NotObserved:
         return {}, False
     own = socket.gethostname().partition(".")[0]
     on_controller = own in {host.partition(".")[0] for host in config.controllers}
-    programs = [*observed.settings.get("PrologSlurmctld", ()), *config.epilog_slurmctld]
+    programs = [*settings.get("PrologSlurmctld", ()), *config.epilog_slurmctld]
     return {path: _mode(path) for path in programs}, on_controller
 
 

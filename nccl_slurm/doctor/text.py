@@ -33,11 +33,13 @@ def render(result: Result, *, color: bool = False, severity: Priority | None = N
     """``severity``: findings of that priority or worse. ``wide``: what passed, one by one."""
     lines = [*_head(result), ""]
     shown = at_least(result.findings, severity) if severity else list(result.findings)
-    causes = [one for one in shown if not one.explained_by and one.status in ("FAIL", "WARN")]
-    under = [one for one in shown if one.explained_by]
+    under = _under(shown)
+    told = {id(one) for one in under}
+    heads = [one for one in shown if id(one) not in told]
+    causes = [one for one in heads if one.status in ("FAIL", "WARN")]
     for one in causes:
         lines += [*_cause(result, one, [two for two in under if _belongs(two, one)], color), ""]
-    for group in _unseen(shown):
+    for group in _unseen(heads):
         lines += [*_not_seen(group, under, color), ""]
     lines += _rest(result, wide)
     if (due := result.escalation) is not None:
@@ -67,6 +69,12 @@ def _nodes(looked: Looked) -> Iterator[str]:
             yield f"  {fold(nodes)}: {_WAYS.get(way, way)}"
 
 
+def _under(shown: Sequence[Finding]) -> list[Finding]:
+    """What is told in a line of its cause. One whose cause is not told by itself is told like others."""
+    heads = [one for one in shown if not one.explained_by and one.status in ("FAIL", "WARN", "UNKNOWN")]
+    return [one for one in shown if one.explained_by and any(_belongs(one, head) for head in heads)]
+
+
 def _belongs(finding: Finding, cause: Finding) -> bool:
     if finding.explained_by != cause.check:
         return False
@@ -91,7 +99,7 @@ def _unseen(findings: Sequence[Finding]) -> list[list[Finding]]:
     """By nodes and reason: one source that can't be read, or a Slurm that does not answer, blinds many checks."""
     groups: dict[tuple[str, tuple[str, ...]], list[Finding]] = {}
     for one in findings:
-        if one.status == "UNKNOWN" and not one.explained_by:
+        if one.status == "UNKNOWN":
             groups.setdefault((one.text, tuple(one.nodes)), []).append(one)
     return list(groups.values())
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from nccl_slurm.doctor.check import Finding
 from nccl_slurm.doctor.compare import compared
-from nccl_slurm.doctor.result import Result
+from nccl_slurm.doctor.result import Looked, Result
 from nccl_slurm.doctor.text import changes
 
 FAIL = Finding("node.ecc", "FAIL", "7 errors", "P0", nodes=("n1",))
@@ -35,6 +36,8 @@ def told(*findings: Finding) -> dict[str, Any]:
         ([], [WARN], ["new"]),
         ([PASS], [PASS], []),
         ([PASS], [UNKNOWN], []),
+        ([FAIL], [Finding("node.ecc", "NOT-APPLICABLE", "no GPU", nodes=("n1",))], ["unseen"]),
+        ([FAIL], [PASS, UNKNOWN], ["unseen"]),  # of some GPUs nothing is known
         ([FAIL, PASS], [FAIL], ["still"]),  # of one check on one node the worst counts
     ],
 )
@@ -42,6 +45,67 @@ def test_kinds(before: Sequence[Finding], after: Sequence[Finding], kinds: list[
     found = compared(told(*before), told(*after))
     assert [one.kind for one in found] == kinds
     assert ("no change" in changes(found, "then")) == (not kinds)
+
+
+XID = Finding("node.xid", "FAIL", "Xid 79", "P0", nodes=("n1",), since=1000.0)
+UNTIMED = replace(XID, since=None)
+NO_XID = Finding("node.xid", "PASS", "none", nodes=("n1",))
+ECC = replace(FAIL, since=1000.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "then", "after", "now", "kind"),
+    [
+        (XID, None, NO_XID, None, "gone"),
+        (XID, None, NO_XID, 900.0, "gone"),
+        (XID, None, NO_XID, 1100.0, "unseen"),  # it is before the window that was looked at
+        (UNTIMED, None, NO_XID, 900.0, "unseen"),
+        (UNTIMED, 900.0, NO_XID, 900.0, "gone"),
+        (UNTIMED, 900.0, NO_XID, 950.0, "unseen"),
+        (ECC, None, PASS, 1100.0, "gone"),  # a state, and no event
+        (replace(XID, check="aws.events"), None, replace(NO_XID, check="aws.events"), None, "unseen"),  # a day is asked
+        (replace(XID, check="aws.events", since=4e5), None, replace(NO_XID, check="aws.events"), None, "gone"),
+    ],
+)
+def test_events_are_gone_in_the_same_window_alone(
+    before: Finding, then: float | None, after: Finding, now: float | None, kind: str
+) -> None:
+    def run(at: float, since: float | None, finding: Finding) -> dict[str, Any]:
+        return Result(at, 1.0, [finding], {finding.check: "x"}, since=since).to_json()
+
+    (found,) = compared(run(2000.0, then, before), run(450000.0, now, after))
+    assert found.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("check", "then", "now", "kind"),
+    [
+        ("node.memlock", ["n1"], [], "unseen"),  # the job has ended: slurmd's limits are others
+        ("node.memlock", ["n1"], ["n1"], "gone"),
+        ("node.memlock", [], [], "gone"),
+        ("node.ecc", ["n1"], [], "gone"),
+    ],
+)
+def test_ranks_that_ended_are_not_cured(check: str, then: list[str], now: list[str], kind: str) -> None:
+    def run(finding: Finding, ranks: list[str]) -> dict[str, Any]:
+        looked = Looked(["n1"], ways={"local": ["n1"]}, with_ranks=ranks)
+        return Result(0.0, 1.0, [replace(finding, check=check)], {check: "x"}, looked=looked).to_json()
+
+    (found,) = compared(run(FAIL, then), run(PASS, now))
+    assert found.kind == kind
+
+
+def test_what_is_said_of_another_thing_is_not_better() -> None:
+    looked = [Looked(["n1"], with_ranks=ranks) for ranks in (["n1"], [])]
+    runs = [(replace(FAIL, check="node.ofi-plugin"), looked[0]), (replace(WARN, check="node.ofi-plugin"), looked[1])]
+    before, after = (Result(0.0, 1.0, [one], {one.check: "x"}, looked=where).to_json() for one, where in runs)
+    assert [one.kind for one in compared(before, after)] == ["unseen"]
+
+
+def test_an_earlier_run_without_window_and_ranks_is_read() -> None:
+    before = told(XID, FAIL)
+    del before["since"], before["nodes"]["with_ranks"]
+    assert {one.kind for one in compared(before, told(NO_XID, PASS))} == {"gone"}
 
 
 def test_nodes_are_compared_one_by_one_and_told_together() -> None:

@@ -56,7 +56,23 @@ KEYS = versions.CHECKS[0].sources
 def test_all_alike(tmp_path: Path) -> None:
     found = judged(versions.CHECKS[0], fleet(tmp_path, KEYS))
     assert wrong(found) == []
-    assert "NVIDIA driver 570.133.20 (open)" in found[-1].text and "kernel 6.8.0-1021-aws" in found[-1].text
+    assert "NVIDIA driver 570.133.20 (open)" in found[0].text and "kernel 6.8.0-1021-aws" in found[0].text
+
+
+def test_only_nodes_that_tell_something_are_called_alike(tmp_path: Path) -> None:
+    seen = fleet(tmp_path, KEYS, count=3)
+    dumb = Fleet({**seen.nodes, "n4": Observation("n4", {}, slurm=seen.nodes["n1"].slurm)})
+    found = judged(versions.CHECKS[0], dumb)
+    assert {("n4" in one.nodes, one.status) for one in found if "driver" in one.text} == {(False, "PASS")}
+    assert [tuple(one.nodes) for one in found if one.status == "UNKNOWN"] == [("n4",)]
+
+
+def test_drivers_of_two_kinds_of_machines_may_differ(tmp_path: Path) -> None:
+    odd: dict[str, Change] = {name: version("535.161.08") for name in ("n1", "n2")}
+    seen = fleet(tmp_path, KEYS, odd=odd)
+    for name in odd:
+        seen.nodes[name].found["dmi"]["texts"].update({"/sys/class/dmi/id/product_name": "another"})
+    assert not [one for one in wrong(judged(versions.CHECKS[0], seen)) if "driver" in one[3]]
 
 
 @pytest.mark.parametrize(
@@ -141,11 +157,16 @@ def test_two_jobs_may_have_two_versions(tmp_path: Path) -> None:
 
 
 def output(
-    busbw: float, *hosts: str, size: int = 1 << 33, average: str = "# Avg bus bandwidth    : 1", bad: int = 0
+    busbw: float,
+    *hosts: str,
+    size: int = 1 << 33,
+    average: str = "# Avg bus bandwidth    : 1",
+    bad: int = 0,
+    board: str = "NVIDIA H100",
 ) -> str:
     head = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n# Collective test starting: all_reduce_perf\n"
     ranks = "".join(
-        f"#  Rank {8 * place + gpu} Group  0 Pid {place} on {host} device  {gpu} [0x10] NVIDIA H100\n"
+        f"#  Rank {8 * place + gpu} Group  0 Pid {place} on {host} device  {gpu} [0x10] {board}\n"
         for place, host in enumerate(hosts)
         for gpu in range(8)
     )
@@ -169,6 +190,19 @@ def test_single_nodes_beside_their_peers(figure: float, status: str, priority: s
     found = {tuple(one.nodes): one for one in judge(alone(n1=440, n2=441, n3=439, n4=figure))}
     assert (found[("n4",)].status, found[("n4",)].priority) == (status, priority)
     assert {found[(name,)].status for name in ("n1", "n2", "n3")} == {"PASS"}
+
+
+def test_other_boards_are_no_peers() -> None:
+    texts = {**alone(n1=480, n2=481, n3=479), "a1.txt": output(235, "a1", board="NVIDIA A100-SXM4-40GB")}
+    found = {tuple(one.nodes): one.status for one in judge(texts)}
+    assert found[("a1",)] == "UNKNOWN" and found[("n1",)] == "PASS"
+
+
+def test_a_second_run_in_one_file_must_end_too() -> None:
+    twice = output(480, "n1") + output(90, "n1", average="")
+    assert {one.status for one in judge({**alone(n2=480, n3=480, n4=480), "n1.txt": twice}) if "n1" in one.nodes} == {
+        "WARN"
+    }
 
 
 def test_no_table_of_instance_types_decides() -> None:
@@ -275,6 +309,23 @@ def test_stragglers(change: Change, words: str | None, tmp_path: Path) -> None:
     else:
         ((_, _, nodes, text),) = wrong(found)
         assert nodes == ("n3",) and words in text
+
+
+@pytest.mark.parametrize(("busy", "status"), [(4, "PASS"), (3, "WARN")])
+def test_a_last_node_with_fewer_ranks_is_no_straggler(busy: int, status: str, tmp_path: Path) -> None:
+    def work(ranks: int, busy: int) -> Change:
+        def change(m: Machine) -> None:
+            m.every_gpu(**WORK)
+            for number in range(ranks):
+                m.rank(number, "/usr/lib/libnccl.so.2")
+            for number in range(busy, 8):
+                m.gpu(number, throttle=("gpu_idle",))
+
+        return change
+
+    odd = {"n4": work(4, busy), **{f"n{number}": work(8, 8) for number in (1, 2, 3)}}
+    found = judged(stragglers.CHECKS[0], fleet(tmp_path, stragglers.CHECKS[0].sources, odd=odd))
+    assert {one.status for one in found} == {status}
 
 
 def test_a_job_that_does_nothing_has_no_stragglers(tmp_path: Path) -> None:

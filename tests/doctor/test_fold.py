@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,6 +68,42 @@ def test_a_warning_explains_nothing() -> None:
     assert not [one for one in folded(told, EXPLAINS, ORDER) if one.explained_by]
 
 
+@pytest.mark.parametrize(
+    ("cause", "priority", "explained"),
+    [("P0", "P0", True), ("P0", "P1", True), ("P1", "P1", True), ("P1", "P0", False), ("P2", "P1", False)],
+)
+def test_a_cause_is_no_lesser_than_what_it_explains(cause: Priority, priority: Priority, explained: bool) -> None:
+    told = [fail("node.driver", "n1", priority=cause), fail("node.gpu-count", "n1", priority=priority)]
+    other = fail("node.driver", "n2", priority="P0")  # that of another node lends it no weight
+    found = {one.check: one.explained_by for one in folded([*told, other], EXPLAINS, ORDER)}
+    assert found["node.gpu-count"] == ("node.driver" if explained else None)
+    assert "node.gpu-count" in {one.check for one in at_least(folded(told, EXPLAINS, ORDER), priority)}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "explained"),
+    [
+        ("0000:53:00", "00000000:53:00.0", True),
+        ("PCI:0000:53:00", "00000000:64:00.0", False),
+        ("0001:53:00", "00000000:53:00.0", False),
+        ("?", "00000000:53:00.0", True),
+        ("0000:53:00", "5", True),  # it does not say which
+    ],
+)
+def test_a_fault_of_one_gpu_explains_none_of_another(one: str, other: str, explained: bool) -> None:
+    cause = Finding("node.driver", "FAIL", "Xid 79", "P0", ("n1",), values={"gpu": one})
+    ecc = Finding("node.gpu-count", "FAIL", "gone", "P0", ("n1",), values={"gpu": other})
+    found = {each.check: each.explained_by for each in folded([cause, ecc], EXPLAINS, ORDER)}
+    assert found["node.gpu-count"] == ("node.driver" if explained else None)
+
+
+def test_several_gpus_of_one_cause_are_told_by_its_proofs() -> None:
+    lines = [Proof("kernel log", f"NVRM: Xid (PCI:0000:{bus}:00): 79") for bus in ("53", "64")]
+    cause = Finding("node.driver", "FAIL", "Xid 79", "P0", ("n1",), proofs=lines, values={"gpu": "0000:53:00"})
+    ecc = Finding("node.gpu-count", "FAIL", "gone", "P0", ("n1",), values={"gpu": "00000000:64:00.0"})
+    assert folded([cause, ecc], EXPLAINS, ORDER)[1].explained_by == "node.driver"
+
+
 def test_two_that_explain_each_other_do_not_both_vanish() -> None:
     mutual = {"node.driver": ("node.nvlink",), "node.nvlink": ("node.driver",)}
     told = [fail("node.driver", "n1"), fail("node.nvlink", "n1")]
@@ -104,6 +141,12 @@ def test_at_least_keeps_what_could_not_be_seen() -> None:
     told = [fail("node.driver", priority="P2"), fail("node.nvlink"), Finding("node.nvlink", "UNKNOWN", "x")]
     assert [one.status for one in at_least(told, "P1")] == ["FAIL", "UNKNOWN"]
     assert (worst(told), worst([])) == ("P1", None)
+
+
+def test_the_cause_of_what_could_not_be_seen_is_kept() -> None:
+    told = [fail("node.driver", "n1"), fail("node.driver", "n2"), Finding("node.nvlink", "UNKNOWN", "x", None, ("n1",))]
+    kept = at_least(folded(told, EXPLAINS, ("node.driver",)), "P0")
+    assert {(one.check, tuple(one.nodes)) for one in kept} == {("node.driver", ("n1", "n2")), ("node.nvlink", ("n1",))}
 
 
 NODES = st.lists(st.sampled_from(["n1", "n2", "n3"]), max_size=3, unique=True).map(tuple)

@@ -84,7 +84,9 @@ def test_a_folder_that_may_not_be_seen_is_not_an_empty_one(machine: Machine) -> 
     machine.write("/sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n")
     closed = machine.root / "sys/class/infiniband"
     closed.chmod(0o000)
-    told = sources.manifest(["rdma-ports"], sysroot=str(machine.root))
+    machine.write("/etc/prolog", "")  # what can be seen tells nothing of what can't
+    paths = {"hooks": {"globs": ["/etc/prolog", "/sys/class/infiniband/*.sh"]}}
+    told = sources.manifest(["rdma-ports", "hooks"], sysroot=str(machine.root), options=paths)
     for folder in (machine.root, *machine.root.parents[:3]):
         folder.chmod(0o755)
     as_nobody: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
@@ -92,7 +94,10 @@ def test_a_folder_that_may_not_be_seen_is_not_an_empty_one(machine: Machine) -> 
         ["/usr/bin/python3", "-I", "-"], input=sources.program(told), capture_output=True, cwd="/", **as_nobody
     )
     closed.chmod(0o755)
-    assert "Permission denied" in str(unpacked(done.stdout, "n1", "ssh").present("rdma-ports").unread)
+    seen = unpacked(done.stdout, "n1", "ssh")
+    assert "Permission denied" in str(seen.present("rdma-ports").unread)
+    hooks = seen.present("hooks")
+    assert (list(hooks), list(hooks.unread)) == (["/etc/prolog"], ["/sys/class/infiniband/*.sh"])
 
 
 def test_long_files_are_cut_and_say_so(machine: Machine) -> None:

@@ -235,6 +235,15 @@ def test_hostile_values_stay_words(value: str) -> None:
         assert hostile.isprintable()
 
 
+def test_no_pattern_is_expanded_by_the_wrong_shell() -> None:
+    """That of the host that ssh is typed on has other files."""
+    assert not [one for _, one in COMMANDS if re.match("(?:sudo )?ssh ", one) and re.search(r"[*?~$[]", unquoted(one))]
+
+
+def unquoted(command: str) -> str:
+    return re.sub(r"'[^']*'", "", command)
+
+
 def shell_words(command: str) -> list[str]:
     """As a shell sees them: operators are words of their own."""
     lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
@@ -299,6 +308,13 @@ def test_a_reboot_is_suggested_for_compute_nodes_alone(compute: set[str], asked:
     assert {line.split()[-1] for line in reboots} == asked
     assert {line.split()[1] for line in lines if line.startswith("# ")} == refused
     assert all("fail-over" in line for line in lines if line.startswith("# "))
+
+
+@pytest.mark.parametrize(("action", "reboots"), [("replace", False), ("reboot", True), ("", True)])
+def test_no_reboot_for_a_board_that_is_to_be_returned(action: str, reboots: bool) -> None:
+    told = finding("node.ecc", "n1", action=action)
+    lines = guide.suggested(told, site=Site("slurm"), compute={"n1"})
+    assert any("scontrol reboot" in line for line in lines) == reboots
 
 
 def test_no_reboot_for_what_does_not_fail() -> None:

@@ -117,6 +117,19 @@ def test_ecc(changes: dict[str, str], expected: str, words: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
+    ("changes", "final"),
+    [
+        ({"volatile": "2"}, False),
+        ({"volatile": "2", "sram_exceeded": "Yes"}, True),
+        ({"volatile": "2", "failure": "Yes"}, True),
+    ],
+)
+def test_a_board_that_no_reset_heals(changes: dict[str, str], final: bool, tmp_path: Path) -> None:
+    found = [one for one in findings(of("p5").gpu(3, **changes), "node.ecc", tmp_path) if one.status == "FAIL"]
+    assert found and {one.values.get("action") == "replace" for one in found} == {final}
+
+
+@pytest.mark.parametrize(
     ("changes", "expected"),
     [
         ({}, "PASS"),

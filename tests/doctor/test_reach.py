@@ -127,6 +127,8 @@ def test_a_node_answers_through_srun(tmp_path: Path) -> None:
     ("script", "kind"),
     [
         ("echo 'srun: error: Unable to allocate resources: Requested nodes are busy' >&2; exit 1", NoPlace),
+        ("echo 'srun: error: Unable to create step for job 42: Job/step already completing or completed' >&2", NoPlace),
+        ("echo 'srun: error: Task launch failed: Invalid job credential' >&2; exit 1", Unreached),
         ("echo 'srun: error: Unable to create step: x' >&2; exit 1", Unreached),
         ("exit 0", Unreached),
     ],

@@ -105,6 +105,8 @@ def test_nodes_that_are_not_idle_are_left_alone_and_said_to_be_unseen(slurm: Sta
         ("echo 'srun: error: Unable to allocate resources: Requested nodes are busy' >&2; exit 1", "UNKNOWN"),
         ("echo 'srun: error: Node failure on n2' >&2; exit 1", "FAIL"),
         ("echo rubbish; exit 0", "FAIL"),
+        ("echo no Python 3.8 or newer in the usual places; exit 0", "UNKNOWN"),
+        ("echo 'srun: error: Unable to create step for job 42: Job/step already completing' >&2; exit 1", "UNKNOWN"),
     ],
 )
 def test_a_node_that_does_not_answer(slurm: StandIn, script: str, status: str) -> None:
@@ -171,6 +173,14 @@ def test_only_and_skip(slurm: StandIn) -> None:
         ["--local", "--sample", "2"],
         ["--only", "node.no-such"],
         ["--since", "yesterday"],
+        ["--since", "2130-01-01T00:00:00Z"],
+        ["--limit", "inf"],
+        ["--limit", "nan"],
+        ["--limit", "0"],
+        ["--cluster", "dev_cluster"],
+        ["--cluster", "arn:aws:sagemaker:us-west-2:1:cluster/x"],
+        ["--region", "us_east_1"],
+        ["--cluster", "arn:aws:sagemaker:us-west-2:123456789012:cluster/abc", "--region", "eu-west-1"],
         ["--compare", "/no/such/file"],
         ["--explain", "node.no-such"],
         ["--severity", "P9"],
@@ -187,6 +197,35 @@ def test_slurm_that_does_not_answer(slurm: StandIn) -> None:
     slurm.says("ping", "Slurmctld(primary) at c1 is DOWN\n")
     done = doctor(slurm, "--skip", "scheduler.munge")  # it works on this host or not
     assert done.exit_code == 1 and "P0 FAIL scheduler.controller no slurmctld answers" in done.stdout
+
+
+@pytest.mark.parametrize("text", ["", "garbage\n"])
+@pytest.mark.parametrize("what", ["ping", "config", "nodes", "partitions", "queue", "slurmdbd"])
+def test_an_empty_answer_of_slurm_is_no_fault_of_ours(slurm: StandIn, what: str, text: str) -> None:
+    slurm.says(what, text)
+    result = told(slurm)
+    assert result["exit"] in (0, 1)
+    if what == "config":
+        assert ("UNKNOWN", (), None) in of(result, "scheduler.hooks")
+
+
+def test_a_pipe_is_not_compared_with(slurm: StandIn, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "no regular file" in doctor(slurm, "--compare", str(tmp_path / "pipe")).output
+
+
+@pytest.mark.parametrize("closed", [(1,), (0, 1), (1, 2)])
+def test_with_closed_outputs(closed: Sequence[int]) -> None:
+    program = "from nccl_slurm.cli.main import main; main(['doctor', '--list'])"
+    shut = " ".join(f"{number}>&-" for number in closed)
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"$0" -c "$1" {shut}', sys.executable, program],
+        env={"PATH": "/nowhere", "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_compare(slurm: StandIn, tmp_path: Path) -> None:
@@ -245,6 +284,9 @@ def test_progress_is_for_a_terminal_on_standard_error_alone(words: list[str]) ->
         ([Finding("node.a", "UNKNOWN", "x")], Looked(), 3),
         ([], Looked(), 3),
         ([Finding("scheduler.a", "PASS", "x")], Looked(["n1"], silent={"n1": "no"}), 3),
+        ([Finding("fleet.unreachable", "FAIL", "x", "P1")], Looked(["n1"], silent={"n1": "no"}), 3),
+        ([Finding("fleet.unreachable", "FAIL", "x", "P1")], Looked(["n1", "n2"], ways={"ssh": ["n1"]}), 1),
+        ([Finding("scheduler.a", "FAIL", "x", "P0")], Looked(["n1"], silent={"n1": "no"}), 1),
         ([Finding("scheduler.a", "PASS", "x")], Looked(["n1"], ways={"ssh": ["n1"]}), 0),
     ],
 )

@@ -147,6 +147,7 @@ def test_slurmd_version(versions: Sequence[str], expected: set[Any]) -> None:
         ("ALLOCATED", "the node went down last week", ("PASS", None)),  # a reason alone is no state
         ("IDLE+PLANNED", "", ("PASS", None)),
         ("IDLE+CLOUD+POWERED_DOWN", "", ("PASS", None)),
+        ("IDLE+CLOUD+NOT_RESPONDING+POWERED_DOWN", "", ("PASS", None)),
         ("DOWN", "Not responding", ("FAIL", "P1")),
         ("DOWN*", "Not responding", ("FAIL", "P1")),
         ("IDLE*", "", ("FAIL", "P1")),
@@ -159,6 +160,8 @@ def test_slurmd_version(versions: Sequence[str], expected: set[Any]) -> None:
         ("IDLE+FAIL", "Action:Replace", ("WARN", "P2")),
         ("IDLE+DRAIN+REBOOT_REQUESTED", "x", ("WARN", "P2")),
         ("IDLE+MAINTENANCE", "", ("WARN", "P2")),
+        ("ZUSTAND", "", ("UNKNOWN", None)),
+        ("", "", ("UNKNOWN", None)),
     ],
 )
 def test_node_state(state: str, reason: str, expected: tuple[str, str | None]) -> None:
@@ -187,6 +190,9 @@ def row(
     ("queue", "expected"),
     [
         ("", ("PASS", None)),
+        ("42|PENDING|Resources\n", ("UNKNOWN", None)),
+        ("slurm_load_jobs: warning\n", ("UNKNOWN", None)),
+        (row("wartet"), ("UNKNOWN", None)),
         (row("RUNNING", start=str(int(NOW - 9999))), ("PASS", None)),
         (row("COMPLETING", end=str(int(NOW - 60))), ("PASS", None)),
         (row("COMPLETING", end=str(int(NOW - 700))), ("FAIL", "P1")),
@@ -219,7 +225,8 @@ HOOK = "/etc/slurm/prolog.d/10-site"
         (HOOK, {"texts": {HOOK: "100755 0 0 5 1.0"}}, {("PASS", None)}),
         (HOOK, {"texts": {HOOK: "100644 0 0 5 1.0"}}, {("FAIL", "P0")}),
         (HOOK, {"texts": {}}, {("FAIL", "P0")}),
-        (HOOK, {"texts": {}, "unread": {HOOK: "Permission denied"}}, {("PASS", None)}),
+        (HOOK, {"texts": {}, "unread": {HOOK: "Permission denied"}}, {("UNKNOWN", None)}),
+        (HOOK, {"texts": {HOOK: "100755 0 0 5 1.0"}, "more": True}, {("UNKNOWN", None)}),
         ("/etc/slurm/prolog.d/*", {"texts": {HOOK: "100755 0 0 5 1.0"}}, {("PASS", None)}),
         (
             "/etc/slurm/prolog.d/*",

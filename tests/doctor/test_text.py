@@ -28,6 +28,15 @@ def told(*findings: Finding, severity: Priority | None = None, wide: bool = Fals
     return render(result, severity=severity, wide=wide, color=color)
 
 
+def test_a_finding_of_no_node_names_none_in_its_commands() -> None:
+    def commands(check: str, *nodes: str) -> str:
+        finding = Finding(check, "FAIL", "x", "P1", nodes=nodes, values={"job": "12"})
+        return " ".join(Result(0.0, 1.0, [finding], {}, looked=Looked(["n1"])).commands(finding))
+
+    assert "NODE" in commands("scheduler.stuck-jobs") and "n1" not in commands("scheduler.stuck-jobs").split()
+    assert "n3" in commands("scheduler.stuck-jobs", "n3").split()
+
+
 def test_a_consequence_stands_under_its_cause_alone() -> None:
     text = told(CAUSE, UNDER, OTHER)
     assert "P0 FAIL node.fabric-manager n[1-2]: does not run\n     since 1970-01-01T00:00:00.000Z\n" in text

@@ -16,7 +16,7 @@ from typing import Any
 
 from nccl_slurm.recommend.site import INSTANCE
 
-__all__ = ["Member", "Place", "find", "of_arn", "read_members"]
+__all__ = ["Member", "Place", "find", "of_arn", "read_members", "wrong"]
 
 #: ``arn:aws:sagemaker:us-west-2:123456789012:cluster/abc123``; other partitions too.
 _ARN = re.compile(r"arn:[a-z0-9-]{1,20}:sagemaker:([a-z0-9-]{1,40}):([0-9]{12}):cluster/([a-z0-9]{1,40})\Z")
@@ -57,6 +57,16 @@ class Place:
     def log_group(self) -> str | None:
         found = of_arn(self.arn)
         return f"/aws/sagemaker/Clusters/{self.cluster}/{found[2]}" if found and self.cluster else None
+
+
+def wrong(cluster: str, region: str) -> str:
+    """What of the two options is none; empty where both may be. AWS's forms: CreateCluster's ClusterName, an ARN."""
+    if cluster and not (_NAME.match(cluster) or of_arn(cluster)):
+        return f"--cluster {cluster}: no name of a HyperPod cluster (letters, digits, -) and no ARN of one"
+    if region and not _REGION.match(region):
+        return f"--region {region}: no AWS region; they look like us-west-2"
+    told = of_arn(cluster)
+    return f"--region {region}: the ARN is of {told[0]}" if told and region and region != told[0] else ""
 
 
 def of_arn(arn: str | None) -> tuple[str, str, str] | None:

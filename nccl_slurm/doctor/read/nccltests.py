@@ -13,7 +13,12 @@ from dataclasses import dataclass
 __all__ = ["Line", "Run", "read"]
 
 _LABEL = re.compile(r"(?:\[[0-9]{1,4},[0-9]{1,7}\]<std(?:out|err)>: ?|[0-9]{1,7}: )")
-_RANK = re.compile(r"#\s+Rank\s+([0-9]{1,7})\b.*?\bPid\s+[0-9]+ on\s+(\S{1,255})\s+device\s+([0-9]{1,3})")
+_RANK = re.compile(
+    r"#\s+Rank\s+([0-9]{1,7})\b.*?\bPid\s+[0-9]+ on\s+(\S{1,255})\s+device\s+([0-9]{1,3})"
+    r"(?:\s+\[[^\]]{1,20}\]\s+(\S.{0,59}))?"
+)
+#: Each run begins with its parameters.
+_BEGIN = re.compile(r"^\s*# (?:nccl-tests version .* )?nThread ")
 _TEST = re.compile(r"# Collective test starting: (\S{1,60})|\b([a-z_]+_perf)(?:_mpi)?\b")
 _AVERAGE = re.compile(r"# Avg bus bandwidth\s*: ([0-9.]{1,20})")
 _WRONG = re.compile(r"# Out of bounds values : ([0-9]{1,12})")
@@ -33,7 +38,8 @@ class Line:
 @dataclass(frozen=True)
 class Run:
     """``hosts`` in order of ranks, each once; empty where the head is missing. ``wrong``: values out of bounds, None
-    where it was not checked. ``whole``: the last line was printed, so the run came to its end."""
+    where it was not checked. ``whole``: the last line was printed, of each run in it, so it came to its end. ``gpu``:
+    kind of its GPUs, empty where it is not told."""
 
     test: str
     hosts: Sequence[str]
@@ -41,6 +47,7 @@ class Run:
     lines: Sequence[Line]
     average: float | None
     wrong: int | None
+    gpu: str = ""
 
     @property
     def whole(self) -> bool:
@@ -59,12 +66,15 @@ def read(text: str) -> Run | None:
     lines = [_LABEL.sub("", line, count=1) for line in text.splitlines()]
     table = [line for line in map(_line, lines) if line is not None][:_MAX_LINES]
     ranks = {int(one.group(1)): one.group(2) for one in map(_RANK.search, lines) if one}
-    average = next((_decimal(one.group(1)) for one in map(_AVERAGE.search, lines) if one), None)
+    gpus = sorted({(one.group(4) or "").strip() for one in map(_RANK.search, lines) if one})
+    averages = [_decimal(one.group(1)) for one in map(_AVERAGE.search, lines) if one]
+    whole = len(averages) >= sum(1 for line in lines if _BEGIN.search(line))
+    average = averages[0] if averages and whole else None
     if not table and average is None and not ranks:
         return None
     wrong = next((int(one.group(1)) for one in map(_WRONG.search, lines) if one), None)
     hosts = tuple(dict.fromkeys(ranks[number] for number in sorted(ranks)))
-    return Run(_test(lines), hosts, len(ranks), tuple(table), average, wrong)
+    return Run(_test(lines), hosts, len(ranks), tuple(table), average, wrong, ", ".join(filter(None, gpus)))
 
 
 def _test(lines: Sequence[str]) -> str:

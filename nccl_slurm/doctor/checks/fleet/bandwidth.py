@@ -1,7 +1,7 @@
 """What nccl-tests measured, beside what the same test gave elsewhere in this cluster and before.
 
 No fixed table: published figures for one instance type differ by a factor of ten. Runs are compared only with runs of
-the same test, number of nodes and ranks, and message size.
+the same test, kind of GPU, number of nodes and ranks, and message size.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ class Measured:
     ranks: int
     size: int
     busbw: float
+    gpu: str = ""
 
     @property
-    def kind(self) -> tuple[str, int, int, int]:
-        return self.test, len(self.hosts), self.ranks, self.size
+    def kind(self) -> tuple[str, int, int, int, str]:
+        return self.test, len(self.hosts), self.ranks, self.size, self.gpu
 
 
 def measured(texts: Mapping[str, str]) -> tuple[list[Measured], list[Finding]]:
@@ -49,7 +50,7 @@ def measured(texts: Mapping[str, str]) -> tuple[list[Measured], list[Finding]]:
         bad += _faulty(name, run)
         line = run.largest
         if line is not None and run.whole and run.hosts:
-            good.append(Measured(name, run.test, tuple(run.hosts), run.ranks, line.size, line.busbw))
+            good.append(Measured(name, run.test, tuple(run.hosts), run.ranks, line.size, line.busbw, run.gpu))
         elif run.whole:
             bad.append(Finding(_ID, "UNKNOWN", f"{name}: does not tell its nodes or its figures"))
     return good, bad

@@ -24,7 +24,7 @@ _LEAST = 3
 @dataclass(frozen=True)
 class Pulse:
     """``busy``: GPUs at work, of ``gpus``. ``clock``: MHz of the slowest of them. ``load``: runnable tasks a CPU.
-    ``job``: whose ranks are there; empty for nobody's."""
+    ``job``: whose ranks are there; empty for nobody's. ``ranks``: how many of them."""
 
     gpus: int
     busy: int
@@ -32,6 +32,7 @@ class Pulse:
     load: float | None
     kind: str
     job: str
+    ranks: int = 0
 
 
 def pulse(seen: Observation) -> Pulse:
@@ -41,7 +42,8 @@ def pulse(seen: Observation) -> Pulse:
     if not told:
         raise NotObserved("the driver does not tell whether GPUs are idle")
     busy = [gpu for gpu in told if "gpu_idle" not in (gpu.throttle or ())]
-    return Pulse(len(told), len(busy), _slowest(busy), _load(seen), told[0].name or "", machine.jobs(seen))
+    job, ranks = machine.jobs(seen), machine.ranks(seen)
+    return Pulse(len(told), len(busy), _slowest(busy), _load(seen), told[0].name or "", job, len(ranks))
 
 
 def _slowest(busy: Sequence[Gpu]) -> int | None:
@@ -87,7 +89,8 @@ def _findings(fleet: Fleet) -> Iterator[Finding]:
 
 def _idle(pulses: Mapping[str, Pulse]) -> Iterator[Finding]:
     """A rank that loads data or hangs leaves its GPU idle, while the others' spin in the collective."""
-    idle = sorted(name for name, one in pulses.items() if one.busy < one.gpus)
+    most = max(one.ranks for one in pulses.values())
+    idle = sorted(name for name, one in pulses.items() if one.busy < _due(one, most))
     whole = len(pulses) - len(idle)
     if idle and whole > len(pulses) * table()["odd-share"]:
         proofs = [
@@ -95,6 +98,11 @@ def _idle(pulses: Mapping[str, Pulse]) -> Iterator[Finding]:
         ]
         text = "GPUs are idle while those of most nodes work"
         yield Finding(_ID, "WARN", text, "P1", idle, proofs=proofs[:8])
+
+
+def _due(one: Pulse, most: int) -> float:
+    """GPUs that should work: a job's last node may have fewer ranks than the others, and so fewer GPUs."""
+    return one.gpus * one.ranks / most if most else one.gpus
 
 
 def _slow(pulses: Mapping[str, Pulse]) -> Iterator[Finding]:

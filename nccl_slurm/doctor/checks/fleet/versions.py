@@ -1,6 +1,7 @@
 """Versions of everything that must be alike on all nodes of a job, with the odd ones out.
 
-Nodes are compared with nodes of their own machine type where hardware decides (firmware, MTU), else with all.
+Nodes are compared with nodes of their own machine type where hardware decides (firmware, MTU, drivers: a machine
+image is of a type), else with all.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ __all__ = ["CHECKS", "ITEMS", "Item", "matrix"]
 
 _ID = "fleet.versions"
 _SHOWN = 400
+#: Every node that was read has one.
+_ALWAYS = "kernel"
 _SOURCES = (
     *("nvidia-driver", "nvidia-smi", "ranks", "slurmd-version", "os-release", "efa-installed", "efa-module"),
     *("rdma-firmware", "links", "link-drivers", "container", "dmi"),
@@ -107,13 +110,13 @@ def _joined(values: Iterable[str | None]) -> str | None:
 
 ITEMS: Sequence[Item] = (
     Item("NCCL of the ranks", "P0", _library("nccl"), by="job", fatal=True),
-    Item("NVIDIA driver", "P1", _driver),
-    Item("CUDA of the driver", "P2", _cuda),
+    Item("NVIDIA driver", "P1", _driver, by="type"),
+    Item("CUDA of the driver", "P2", _cuda, by="type"),
     Item("CUDA runtime of the ranks", "P1", _library("cudart"), by="job"),
     Item("NCCL's plugin of the ranks", "P1", _library("ofi-plugin"), by="job"),
     Item("libfabric of the ranks", "P1", _library("libfabric"), by="job"),
-    Item("EFA installer", "P1", _installer),
-    Item("EFA driver", "P1", lambda seen: seen.text("efa-module").strip() or None),
+    Item("EFA installer", "P1", _installer, by="type"),
+    Item("EFA driver", "P1", lambda seen: seen.text("efa-module").strip() or None, by="type"),
     Item("kernel", "P2", _kernel),
     Item("operating system", "P2", _os),
     Item("GPU firmware (VBIOS)", "P2", _vbios, by="type"),
@@ -152,18 +155,21 @@ def _findings(fleet: Fleet) -> Iterator[Finding]:
         "type": {node: machine.dmi(seen).get("product_name", "") for node, seen in fleet.nodes.items()},
         "job": {node: machine.jobs(seen) for node, seen in fleet.nodes.items()},
     }
-    alike: list[str] = []
+    alike: dict[tuple[str, ...], list[str]] = {}
     for item in ITEMS:
         values = told.get(item.name, {})
         found = [one for group in _groups(item, values, keys) for one in _odd(item, group)]
         yield from found
-        if values and not found:
+        if len(values) > 1 and not found:
             told_by = sorted(set(values.values()))
-            alike.append(f"{item.name} {told_by[0][:80]}" if len(told_by) == 1 else item.name)
+            words = f"{item.name} {told_by[0][:80]}" if len(told_by) == 1 else item.name
+            alike.setdefault(tuple(sorted(values)), []).append(words)
     if not told:
         raise NotObserved("no node tells any version")
-    if alike:
-        yield Finding(_ID, "PASS", f"alike on all nodes that tell it: {', '.join(alike)}", nodes=sorted(fleet.nodes))
+    for nodes, items in alike.items():
+        yield Finding(_ID, "PASS", f"alike on these nodes: {', '.join(items)}", nodes=nodes)
+    if quiet := sorted(set(fleet.nodes) - set(told.get(_ALWAYS, {}))):
+        yield Finding(_ID, "UNKNOWN", f"tells not even its {_ALWAYS}: hardly anything is compared", nodes=quiet)
 
 
 def _groups(item: Item, values: Mapping[str, str], keys: Mapping[str, Mapping[str, str]]) -> Iterator[dict[str, str]]:

@@ -118,6 +118,9 @@ def _stuck(look: Look) -> Iterator[Finding]:
 
 # memory
 
+#: What no reset heals.
+_RETURN = {"action": "replace"}
+
 
 def _ecc(look: Look) -> Iterator[Finding]:
     """Uncorrected errors since the driver was loaded. Those of the board's life are history: a reset clears nothing."""
@@ -139,8 +142,13 @@ def _ecc(look: Look) -> Iterator[Finding]:
         yield look.passed(f"{len(clean)} GPUs without uncorrected ECC errors since the driver was loaded{more}")
 
 
+def _about(gpu: Gpu) -> dict[str, str]:
+    final = gpu.sram_exceeded or gpu.unrepairable or gpu.remap_failure
+    return {"gpu": gpu.bus or str(gpu.index), **(_RETURN if final else {})}
+
+
 def _ecc_of(look: Look, gpu: Gpu) -> Iterator[Finding]:
-    values = {"gpu": gpu.bus or str(gpu.index)}
+    values = _about(gpu)
     if gpu.volatile:
         proof = smi_proof(f"{gpu.bus} ecc_errors/volatile: {gpu.volatile} uncorrected")
         yield look.fail(
@@ -159,7 +167,10 @@ def _ecc_of(look: Look, gpu: Gpu) -> Iterator[Finding]:
         )
     if gpu.unrepairable:
         yield look.fail(
-            "P0", f"{gpu.label}: memory that can't be repaired", smi_proof("unrepairable_memory: Yes"), values=values
+            "P0",
+            f"{gpu.label}: memory that can't be repaired",
+            smi_proof("unrepairable_memory: Yes"),
+            values=values,
         )
     if gpu.ecc == "Disabled":
         yield look.warn("P2", f"{gpu.label}: ECC is off", smi_proof(f"{gpu.bus} current_ecc: Disabled"), values=values)
@@ -184,10 +195,11 @@ def _rows(look: Look) -> Iterator[Finding]:
 
 
 def _rows_of(look: Look, gpu: Gpu) -> Iterator[Finding]:
-    values = {"gpu": gpu.bus or str(gpu.index)}
+    values = _about(gpu)
     if gpu.remap_failure:
         proof = smi_proof(f"{gpu.bus} remapped_row_failure: Yes")
-        yield look.fail("P0", f"{gpu.label}: remapping a row failed: no spare rows are left", proof, values=values)
+        text = f"{gpu.label}: remapping a row failed: no spare rows are left"
+        yield look.fail("P0", text, proof, values=values)
     elif gpu.remap_pending:
         proof = smi_proof(f"{gpu.bus} remapped_row_pending: Yes")
         yield look.fail("P1", f"{gpu.label}: a remapped row waits for a reset of the GPU", proof, values=values)

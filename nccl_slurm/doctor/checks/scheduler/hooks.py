@@ -48,10 +48,14 @@ def _of_node(name: str, node: Observation, wanted: Sequence[tuple[str, str]]) ->
         yield Finding(HOOKS, "UNKNOWN", str(error), nodes=(name,))
         return
     bad = [fault for key, path in wanted for fault in _faults(key, path, files)]
+    hidden = {path: why for path, why in files.unread.items() if _is_hidden(why)}
     for path, text, line in bad:
         proof = Proof(f"stat {path}", line)
         yield Finding(HOOKS, "FAIL", text, "P0", (name,), proofs=[proof], values={"path": path})
-    if not bad:
+    if hidden or files.more:
+        told = "; ".join(f"{path}: {why}" for path, why in sorted(hidden.items())[:4]) or "there are too many of them"
+        yield Finding(HOOKS, "UNKNOWN", f"not all programs can be seen by this user: {told}", nodes=(name,))
+    elif not bad:
         yield Finding(HOOKS, "PASS", "all programs that slurm.conf names are there and can be run", nodes=(name,))
 
 
@@ -70,7 +74,7 @@ def _faults(key: str, pattern: str, files: Files) -> Iterator[tuple[str, str, st
     if not seen and not unread:
         yield pattern, f"{key}: {pattern}: no such file; {_EFFECT[key]}", "No such file or directory"
     for path, why in unread.items():
-        if "ermission" not in why:  # a folder that this user may not see tells nothing
+        if not _is_hidden(why):
             yield path, f"{key}: {path} can't be read ({why}); {_EFFECT[key]}", why
     for path, text in seen.items():
         mode = _mode(text)
@@ -80,6 +84,11 @@ def _faults(key: str, pattern: str, files: Files) -> Iterator[tuple[str, str, st
             yield path, f"{key}: {path} is not executable; {_EFFECT[key]}", f"mode {mode & 0o7777:o}"
         elif mode is not None and mode & 0o170000 == 0o040000:
             yield path, f"{key}: {path} is a folder; {_EFFECT[key]}", f"mode {mode:o}"
+
+
+def _is_hidden(why: str) -> bool:
+    """Of a folder that this user may not look into nothing is known."""
+    return "permission" in why.lower() or "not permitted" in why.lower()
 
 
 def _fits(path: str, pattern: str) -> bool:

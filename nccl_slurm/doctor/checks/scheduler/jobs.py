@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ STUCK = "scheduler.stuck-jobs"
 #: For squeue -o: nothing in it is a user's text. Id, state, reason, submit, start, end, nodes asked, partition, nodes.
 QUEUE_FORMAT = "%i|%T|%r|%V|%S|%e|%D|%P|%N"
 _MOST = 20
+_STATE = re.compile(r"[A-Z_]{2,40}")
 #: Reasons that go away by no waiting (slurm.h job_state_reason), and what they mean.
 _NEVER: Mapping[str, str] = {
     "BadConstraints": "no node can ever fit what it asks for",
@@ -66,12 +68,18 @@ def _rows(text: str) -> Iterator[_Row]:
 
 
 def _stuck(seen: SlurmObserved) -> Iterator[Finding]:
-    rows = list(_rows(seen.said("queue")))
+    said = seen.said("queue")
+    rows = list(_rows(said))
+    strange = [line for line in said.splitlines() if line.strip() and line.count("|") != QUEUE_FORMAT.count("|")]
     found = [*_completing(seen, rows), *_configuring(seen, rows), *_pending(seen, rows)]
     yield from found[:_MOST]
     if len(found) > _MOST:
         yield Finding(STUCK, "WARN", f"{len(found) - _MOST} more jobs are stuck", "P2")
-    if not found:
+    strange += [row.line for row in rows if not _STATE.fullmatch(row.state)]
+    if strange:
+        proof = Proof(f"squeue -o '{QUEUE_FORMAT}'", strange[0])
+        yield Finding(STUCK, "UNKNOWN", f"{len(strange)} lines of squeue have an unknown form", proofs=[proof])
+    elif not found:
         yield Finding(STUCK, "PASS", f"none of {len(rows)} jobs is stuck")
 
 

@@ -18,6 +18,31 @@ STATE = "scheduler.node-state"
 _AT_WORK = ("REBOOT_REQUESTED", "REBOOT_ISSUED", "POWERING_UP", "POWERING_DOWN", "MAINTENANCE")
 
 
+#: Base states (slurm.h node_states), and those that scontrol writes in the place of one.
+_KNOWN = frozenset(
+    [
+        "IDLE",
+        "ALLOCATED",
+        "MIXED",
+        "DOWN",
+        "ERROR",
+        "FUTURE",
+        "UNKNOWN",
+        "FAIL",
+        "INVAL",
+        "COMPLETING",
+        "RESERVED",
+        "PLANNED",
+        "MAINT",
+        "BLOCKED",
+        "REBOOT",
+        "POWERED_DOWN",
+        "POWERING_UP",
+        "POWERING_DOWN",
+    ]
+)
+
+
 class _Word(NamedTuple):
     status: Status
     priority: Priority
@@ -38,7 +63,11 @@ def _states(seen: SlurmObserved) -> Iterator[Finding]:
                 proofs=[Proof("scontrol show node", _said(node))],
                 values={"state": node.full_state},
             )
-    if nodes and not any(map(_word, nodes)):
+    strange = [node.name for node in nodes if node.state not in _KNOWN]
+    strange += sorted(set(seen.fields) - {node.name for node in seen.nodes})
+    if strange:
+        yield Finding(STATE, "UNKNOWN", "Slurm tells no state of it that is known here", nodes=strange)
+    elif nodes and not any(map(_word, nodes)):
         yield Finding(STATE, "PASS", f"{len(nodes)} nodes: none is down, drained, failing or silent")
 
 
@@ -53,7 +82,7 @@ def _word(node: NodeState) -> _Word | None:
         return _Word("FAIL", "P1", f"slurmd registered with less than slurm.conf has, or never{_means(node)}")
     if node.failed:
         return _Word("FAIL", "P1", f"Slurm gives it no work{_means(node)}")
-    if "NOT_RESPONDING" in node.flags:
+    if "NOT_RESPONDING" in node.flags and "POWERED_DOWN" not in node.flags:
         return _Word("FAIL", "P1", f"slurmd does not answer{_means(node)}")
     if "DRAIN" in node.flags:
         hardware = reason.hardware is True or reason.owner not in ("person", "unknown", "nccl-slurm")

@@ -61,7 +61,8 @@ class SlurmObserved:
 
     @cached_property
     def config(self) -> SlurmConfig:
-        return parse_config(self.said("config"))
+        """Raises NotObserved where the answer has no setting at all: that none of them has a value is no answer."""
+        return parse_config(self.said("config")) if self.settings else SlurmConfig()
 
     def setting(self, key: str) -> str:
         """Empty where it has no value. Slurm prints all keys that it knows, so that is an answer."""
