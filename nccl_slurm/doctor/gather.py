@@ -58,6 +58,8 @@ _NUMBER = re.compile(rb"\d+\.\d+\.\d+[\w.+-]{0,30}")
 JOB = re.compile(r"/job_(\d{1,10})(?:/|$)", re.MULTILINE)
 _KMSG = re.compile(r"[0-7],[0-9]+,([0-9]+),[^;]*;(.*)\Z")
 _TEXT = 400
+#: Bytes of the kernel log that are read.
+_KERNEL_LOG = 1 << 25
 
 
 class Unseen(Exception):
@@ -216,7 +218,7 @@ _running: list[int] = []
 
 def _both(child: Any, seconds: float, most: int) -> tuple[bytes, bytes, str | None]:
     """Standard output and error, read at once; reading stops where one of them is larger than ``most``."""
-    parts: dict[int, bytes] = {child.stdout.fileno(): b"", child.stderr.fileno(): b""}
+    parts = {child.stdout.fileno(): bytearray(), child.stderr.fileno(): bytearray()}
     opened, end = list(parts), time.monotonic() + seconds
     why = None
     while opened:
@@ -231,7 +233,7 @@ def _both(child: Any, seconds: float, most: int) -> tuple[bytes, bytes, str | No
                 opened.remove(pipe)
         if max(map(len, parts.values())) > most:
             break
-    return parts[child.stdout.fileno()], parts[child.stderr.fileno()], why
+    return bytes(parts[child.stdout.fileno()]), bytes(parts[child.stderr.fileno()]), why
 
 
 def _end(child: Any, by_itself: bool) -> int | None:
@@ -601,27 +603,30 @@ def _rest(server: socket.socket, end: float, most: int) -> str:
 def kernel(place: Place, options: Mapping[str, Any]) -> Any:
     """Records of this boot that match one of ``patterns``: ``[seconds since 1970, text]``, the newest ``most``.
 
-    ``first``: the oldest record that is still there; much later than ``boot`` means that earlier ones are lost.
+    ``first``: the oldest record that was read; much later than ``boot`` means that what earlier ones said is not known.
+    ``cut``: there are more that match, older than these. ``part``: why newer ones may be missing, else empty.
     """
     boot = boot_time(place)
     why = ""
     try:
-        records, source = _journal(place), "journalctl -k -b"
+        (records, part), source = _journal(place, options.get("bytes", _KERNEL_LOG)), "journalctl -k -b"
     except Unseen as error:
         why, source = str(error), "/dev/kmsg"
-        records = _ring(place, boot, why)
+        records, part = _ring(place, boot, why)
     wanted = [re.compile(pattern, re.IGNORECASE) for pattern in options["patterns"]]
     lines = [[at, text[:_TEXT]] for at, text in records if any(one.search(text) for one in wanted)]
     most = options.get("most", 500)
     cut = len(lines) > most
-    return {"source": source, "boot": boot, "first": records[0][0], "lines": lines[-most:], "cut": cut}
+    first = min(at for at, _ in records)
+    return {"source": source, "boot": boot, "first": first, "lines": lines[-most:], "cut": cut, "part": part}
 
 
-def _journal(place: Place) -> list[tuple[float, str]]:
+def _journal(place: Place, most: int) -> tuple[list[tuple[float, str]], str]:
+    """Read from its newest record back, so that what is too much is the oldest; returned oldest first."""
     if place.root and not place.bin:
         raise Unseen("no journal")
-    argv = ["journalctl", "-k", "-b", "-o", "json", "--output-fields=MESSAGE,SYSLOG_FACILITY", "--no-pager", "-q"]
-    answer = take_command(place, {"argv": argv, "seconds": 20.0, "bytes": 1 << 25})
+    argv = ["journalctl", "-k", "-b", "-r", "-o", "json", "--output-fields=MESSAGE,SYSLOG_FACILITY", "--no-pager", "-q"]
+    answer = take_command(place, {"argv": argv, "seconds": 20.0, "bytes": most})
     records = []
     for line in answer["out"].split("\n"):
         try:
@@ -632,19 +637,26 @@ def _journal(place: Place) -> list[tuple[float, str]]:
             continue
     if not records:
         raise Unseen(f"journalctl: {answer['err'].strip()[:200] or 'no kernel line that this user may read'}")
-    return records
+    part = ""
+    if answer["cut"] and records[0][0] < records[-1][0]:
+        part = "journalctl gave its oldest lines first, and more than are read"
+    elif answer["rc"] != 0 and not answer["cut"]:
+        said = answer["err"].strip()[:200]
+        part = f"journalctl ended with status {answer['rc']}" + (f": {said}" if said else "")
+    records.reverse()
+    return sorted(records, key=lambda record: record[0]), part
 
 
-def _ring(place: Place, boot: float, why: str) -> list[tuple[float, str]]:
+def _ring(place: Place, boot: float, why: str) -> tuple[list[tuple[float, str]], str]:
     records, size = [], 0
     try:
         descriptor = os.open(place.under("/dev/kmsg"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise Unseen(f"{why}; /dev/kmsg: {error.strerror}") from None
     with open(descriptor, "rb", buffering=0) as ring:
-        while size < 1 << 25:
+        while size < _KERNEL_LOG:
             try:
-                data = os.read(ring.fileno(), 8192 if not place.root else 1 << 25)
+                data = os.read(ring.fileno(), 8192 if not place.root else _KERNEL_LOG)
             except BrokenPipeError:  # overwritten while we read: the next one follows
                 continue
             except OSError:
@@ -655,7 +667,8 @@ def _ring(place: Place, boot: float, why: str) -> list[tuple[float, str]]:
             records += [match for match in map(_KMSG.match, _decoded(data).split("\n")) if match]
     if not records:
         raise Unseen(f"{why}; /dev/kmsg holds nothing that this user may read")
-    return [(boot + int(one.group(1)) / 1e6, " ".join(one.group(2).replace("\\x0a", " ").split())) for one in records]
+    told = [(boot + int(one.group(1)) / 1e6, " ".join(one.group(2).replace("\\x0a", " ").split())) for one in records]
+    return told, "/dev/kmsg holds more than is read" if size >= _KERNEL_LOG else ""
 
 
 READERS: dict[str, Callable[[Place, Mapping[str, Any]], Any]] = {

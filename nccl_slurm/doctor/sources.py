@@ -67,7 +67,7 @@ def _show(unit: str) -> Command:
 
 
 _GPU: Mapping[str, Source] = {
-    "nvidia-smi": _gpu("nvidia-smi", "-q", "-x", size=1 << 22),
+    "nvidia-smi": _gpu("nvidia-smi", "-q", "-x", size=1 << 24),
     "nvlink-status": _gpu("nvidia-smi", "nvlink", "--status"),
     "nvlink-errors": _gpu("nvidia-smi", "nvlink", "-e"),
     "gpu-topology": _gpu("nvidia-smi", "topo", "-m"),
@@ -91,7 +91,7 @@ _PCI: Mapping[str, Source] = {
         most=8192,
         bytes=64,
     ),
-    "pci-drivers": _file("/sys/bus/pci/devices/*/driver", take="link", most=2048),
+    "pci-drivers": _file("/sys/bus/pci/devices/*/driver", take="link", most=4096),
     "pci-access": Command(["lspci", "-vvv"], seconds=20.0, bytes=1 << 22),
     "numa": _file("/sys/devices/system/node/node*/cpulist", "/sys/devices/system/node/node*/meminfo", most=128),
     "pci-numa": _file("/sys/bus/pci/devices/*/numa_node", most=2048, bytes=16),

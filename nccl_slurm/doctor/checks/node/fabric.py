@@ -259,7 +259,7 @@ def _dcgm(look: Look) -> Iterator[Finding]:
 def _dcgm_log(look: Look) -> Iterator[Finding]:
     """The newest log of DCGM's diagnostics, as far as it is of the window."""
     try:
-        files = look.seen.present("dcgm-log")
+        files = look.seen.present("dcgm-log", part=True)
     except NotObserved:
         return
     start = machine.window(look.seen)[0] - _ZONES_S

@@ -89,7 +89,7 @@ def has_gpus(seen: Observation) -> bool | None:
     if (row is not None and row.gpus) or gres(seen):
         return True
     try:
-        if seen.present("nvidia-gpus"):
+        if seen.present("nvidia-gpus", part=True):
             return True
         return bool(pci.gpus(functions(seen)))
     except NotObserved:
