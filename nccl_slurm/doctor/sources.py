@@ -188,6 +188,7 @@ _SYSTEM: Mapping[str, Source] = {
     "kernel-command-line": _file("/proc/cmdline"),
     "kernel-modules": _file("/proc/modules", bytes=1 << 18),
     "iommu-groups": _file("/sys/kernel/iommu_groups", "/sys/class/iommu", take="names"),
+    "iommu-types": _file("/sys/kernel/iommu_groups/*/type", most=4096, bytes=32),
     "os-release": _file("/etc/os-release"),
     "clock": Command(["chronyc", "-n", "-c", "tracking"]),
     "clock-systemd": Command(["timedatectl", "show"]),

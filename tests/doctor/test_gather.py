@@ -151,16 +151,36 @@ def test_a_driver_that_hangs_is_asked_once(machine: Machine, monkeypatch: pytest
             seen.text(key)
 
 
-def test_a_driver_in_which_a_process_is_stuck_is_not_asked(machine: Machine) -> None:
-    machine.command("nvidia-smi", "echo never")
-    machine.process(7, state="D")
+@pytest.mark.parametrize(
+    ("files", "driver"),
+    [
+        ({}, None),
+        ({"wchan": "rwsem_down_read_slowpath"}, None),
+        ({"wchan": "nv_wait"}, True),
+        ({"wchan": "uvm_va_block_lock"}, True),
+        ({"wchan": "down", "stack": "[<0>] down+0x1/0x2\n[<0>] nvidia_unlocked_ioctl+0x1/0x2 [nvidia]\n"}, True),
+        ({"wchan": "down", "stack": "[<0>] down+0x1/0x2\n[<0>] xfs_buf_lock+0x1/0x2 [xfs]\n"}, False),
+        ({"wchan": "folio_wait_bit_common"}, False),
+        ({"wchan": "cl_sync_io_wait"}, False),
+        ({"wchan": "rpc_wait_bit_killable"}, False),
+    ],
+)
+def test_a_driver_in_which_a_process_is_stuck_is_not_asked(
+    files: dict[str, str], driver: bool | None, machine: Machine
+) -> None:
+    """One that writes a checkpoint with a GPU open sleeps elsewhere."""
+    machine.command("nvidia-smi", "echo an answer")
+    machine.process(7, files, state="D")
     (machine.root / "proc/7/fd").mkdir()
     (machine.root / "proc/7/fd/3").symlink_to("/dev/nvidia0")
     seen = machine.look("nvidia-smi", "stuck")
-    with pytest.raises(NotObserved, match=r"\(pid 7\) is stuck in the GPU driver"):
-        seen.text("nvidia-smi")
     (row,) = seen.reader("stuck")
-    assert (row["pid"], row["gpu"]) == (7, True)
+    assert (row["pid"], row["gpu"], row["driver"]) == (7, True, driver)
+    if driver is False:
+        assert seen.text("nvidia-smi") == "an answer\n"
+    else:
+        with pytest.raises(NotObserved, match=r"\(pid 7\) .* stuck in the GPU driver"):
+            seen.text("nvidia-smi")
 
 
 def test_ranks(machine: Machine, tmp_path: Path) -> None:
