@@ -188,6 +188,7 @@ _SYSTEM: Mapping[str, Source] = {
     "kernel-command-line": _file("/proc/cmdline"),
     "kernel-modules": _file("/proc/modules", bytes=1 << 18),
     "iommu-groups": _file("/sys/kernel/iommu_groups", "/sys/class/iommu", take="names"),
+    "pci-groups": _file("/sys/bus/pci/devices/*/iommu_group", take="link", most=4096),
     "iommu-types": _file("/sys/kernel/iommu_groups/*/type", most=4096, bytes=32),
     "os-release": _file("/etc/os-release"),
     "clock": Command(["chronyc", "-n", "-c", "tracking"]),

@@ -200,6 +200,21 @@ def test_ranks(machine: Machine, tmp_path: Path) -> None:
     assert told["libraries"][library]["said"] == "2.21.5+cuda12.4"
 
 
+def test_whose_word_on_its_job_counts(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where jobs are in cgroups, not that of another user outside of them."""
+    place = gather.Place(str(machine.root), "", "42")
+    claim = {"environ": "RANK=3\0SLURM_JOB_ID=42\0"}
+    machine.process(101, claim)
+    assert gather.Claims(place).job_of(101, {"SLURM_JOB_ID": "42"}) == "42"  # no job is in a cgroup here
+    machine.process(100, claim, job="42")
+    machine.process(102, {**claim, "cgroup": "0::/user.slice/user-7.slice\n"})
+    machine.process(103, {**claim, "cgroup": "0::/system.slice/docker-0a1b.scope\n"})
+    owners = {100: 1000, 101: 1000, 102: 7, 103: 0}
+    monkeypatch.setattr(gather, "owner_of", lambda _place, pid: owners[pid])
+    told = {pid: gather.Claims(place).job_of(pid, {"SLURM_JOB_ID": "42"}) for pid in owners}
+    assert told == {100: "42", 101: "42", 102: None, 103: "42"}
+
+
 def test_the_environment_of_a_rank_is_read_by_name_alone() -> None:
     for name in ("NCCL_DEBUG", "FI_PROVIDER", "MASTER_ADDR", "RANK", "SLURM_PROCID"):
         assert gather.ENVIRONMENT.fullmatch(name)

@@ -150,9 +150,7 @@ def _iommu(look: Look) -> Iterator[Finding]:
             "whether the IOMMU passes devices through is told neither by its groups nor by the kernel's log",
             Proof("/sys/class/iommu", " ".join(units)[:200]),
         )
-    elif passed and not kinds:
-        yield look.passed("the IOMMU passes devices through", Proof("/sys/class/iommu", " ".join(units)[:200]))
-    elif kinds and passed and not kinds & {"DMA", "DMA-FQ"}:
+    elif passed and not kinds & {"DMA", "DMA-FQ"}:
         yield look.passed("the IOMMU passes devices through", Proof("/sys/class/iommu", " ".join(units)[:200]))
     elif _is_grace(look):
         text = (
@@ -165,19 +163,23 @@ def _iommu(look: Look) -> Iterator[Finding]:
         yield look.warn("P1", text, Proof("/sys/class/iommu", " ".join(units)[:200]), *proofs)
 
 
-def _kinds(look: Look) -> Mapping[str, str]:
-    """Of the groups in which GPUs are, else of all: ``identity``, ``DMA``, ``DMA-FQ``; empty where they can't be read."""
+def _kinds(look: Look) -> dict[str, str]:
+    """Path → ``identity``, ``DMA`` or ``DMA-FQ``, of the groups in which GPUs are, else of all. Empty where they can't
+    be read."""
     try:
-        return look.seen.present("iommu-types")
+        told = look.seen.present("iommu-types")
+        links = look.seen.present("pci-groups")
+        slots = {one.slot for one in pci.gpus(machine.functions(look.seen))}
     except NotObserved:
         return {}
+    groups = {target.rsplit("/", 1)[-1] for path, target in links.items() if path.split("/")[-2].lower() in slots}
+    return {path: text for path, text in told.items() if not groups or path.split("/")[-2] in groups}
 
 
-def _translates(options: Mapping[str, str]) -> bool:
+def _translates(options: dict[str, str]) -> bool:
     """The kernel was told to: its own default is not asked for then."""
-    return (
-        options.get("iommu.passthrough") == "0" or options.get("intel_iommu") == "on" or options.get("iommu") == "nopt"
-    )
+    asked = (("iommu.passthrough", "0"), ("intel_iommu", "on"), ("iommu", "nopt"))
+    return any(options.get(name) == value for name, value in asked)
 
 
 def _log_is_short(look: Look) -> bool:
@@ -293,7 +295,7 @@ CHECKS: Iterable[NodeCheck] = (
     NodeCheck(
         "node.iommu",
         "The IOMMU does not stand in the way",
-        (*GPU_SOURCES, "kernel-command-line", "iommu-groups", "iommu-types", "kernel"),
+        (*GPU_SOURCES, "kernel-command-line", "iommu-groups", "iommu-types", "pci-groups", "kernel"),
         _iommu,
     ),
     NodeCheck(
