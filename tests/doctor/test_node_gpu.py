@@ -107,6 +107,7 @@ def test_parts_of_a_gpu_are_no_gpus(mig: str, expected: str, tmp_path: Path) -> 
         ("plain", lambda m: None, "NOT-APPLICABLE", "no NVIDIA GPU"),
         ("p5", lambda m: m.says("nvidia-smi", "<nvidia_smi_log><gpu>"), "UNKNOWN", "can't be read"),
         ("p5", lambda m: m.commands.update({"nvidia-smi": "yes '<nvidia_smi_log>'"}), "UNKNOWN", "are read of it"),
+        ("p5", lambda m: m.says("nvidia-smi", ""), "UNKNOWN", "can't be read"),
         ("infiniband", all_gone, "FAIL P0", "No devices were found"),
     ],
 )

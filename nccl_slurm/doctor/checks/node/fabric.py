@@ -177,7 +177,8 @@ def _registered(look: Look) -> Iterator[Finding]:
         if state.lower() in _UNDER_WAY:
             yield look.unknown(f"{gpu.label}: its registration with the NVLink fabric is under way: {state}", proof)
             continue
-        if state.lower() == "completed" and status is None:
+        if state.lower() != "completed" or (status or "").lower() in ("unknown error", "unknown"):
+            yield look.unknown(f"{gpu.label}: its state in the NVLink fabric is not known: {state}, {status}", proof)
             continue
         yield look.fail(
             "P0", f"{gpu.label}: not registered with the NVLink fabric: {state}, {status}", proof, gpu=gpu.bus or ""
@@ -219,12 +220,14 @@ def _topology(look: Look) -> Iterator[Finding]:
         yield look.unknown(f"nvidia-smi topo -m: {untold}", *_first_line(look))
     words = Counter(pairs.values())
     linked = [word for word in words if word.startswith("NV")]
+    peers = list(_peers(look))
+    whole = not untold and all(one.status != "UNKNOWN" for one in peers)
     if wanted or (wanted is None and linked and len(linked) == 1 and words[linked[0]] * 2 > len(pairs)):
-        yield from _all_linked(look, pairs, whole=not untold)
+        yield from _all_linked(look, pairs, whole=whole)
     elif not untold:
         told = ", ".join(f"{number} by {word}" for word, number in words.most_common())
         yield look.passed(f"paths between GPUs: {told}")
-    yield from _peers(look)
+    yield from peers
 
 
 def _pairs_missing(look: Look, pairs: Mapping[tuple[str, str], str]) -> str:

@@ -47,6 +47,8 @@ _GRES = re.compile(r"(?:^|,)gpu(?::([A-Za-z0-9_.-]{1,60}))?:([0-9]{1,4})(?=[(,]|
 #: Of a part of a GPU (MIG): ``1g.10gb``, ``a100_3g.20gb``.
 _PART = re.compile(r"(?:^|_)[0-9]g\.[0-9]{1,3}gb")
 _SMI = "nvidia-smi -q -x"
+#: Words of nvidia-smi that are an answer of its driver, though no table of GPUs.
+_SAYS_NO = re.compile(r"\A(?!\s*<)[^\n]{0,200}(?:no devices|not found|fail|unable|error|lost)", re.IGNORECASE)
 
 
 def instance(seen: Observation) -> Instance | None:
@@ -121,7 +123,7 @@ def gpus(seen: Observation) -> Sequence[smi.Gpu]:
 def asked(seen: Observation) -> smi.Smi:
     output = seen.command("nvidia-smi")
     found = smi.read(output.out)
-    if found.gpus is None and output.rc == 0 and "<nvidia_smi_log" in output.out:
+    if found.gpus is None and output.rc == 0 and not _SAYS_NO.search(output.out):
         raise NotObserved(f"nvidia-smi: its answer can't be read: {found.why}")
     if found.gpus is None and output.rc != 0:
         lines = (output.err.strip() or output.out.strip()).splitlines()
