@@ -866,6 +866,7 @@ def _read_all(lanes: Sequence[Lane], end: float) -> None:
 def _stamps(place: Place) -> dict[str, Any]:
     """``gpus``: those that Slurm lets this process see, None outside a job and where the job tells none."""
     host = of_file(place, "/proc/sys/kernel/hostname", 255).strip() or socket.gethostname()
+    inside = JOB.search(of_file(place, "/proc/self/cgroup", 1 << 14))
     gpus = os.environ.get("SLURM_STEP_GPUS", os.environ.get("SLURM_JOB_GPUS"))
     return {
         "node": os.environ.get("SLURMD_NODENAME") or host.split(".")[0],
@@ -875,7 +876,7 @@ def _stamps(place: Place) -> dict[str, Any]:
         "boot_id": of_file(place, "/proc/sys/kernel/random/boot_id", 64).strip(),
         "boot_time": boot_time(place),
         "kernel": of_file(place, "/proc/sys/kernel/osrelease", 255).strip(),
-        "in_job": os.environ.get("SLURM_JOB_ID"),
+        "in_job": os.environ.get("SLURM_JOB_ID") or (inside.group(1) if inside else None),
         "gpus": None if gpus is None or place.root else gpus.split(","),
     }
 

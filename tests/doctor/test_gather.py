@@ -298,3 +298,14 @@ def test_root_reads_of_a_users_library_what_is_mapped_alone(tmp_path: Path, how:
     said = [one["said"] for one in seen["libraries"].values() if one]
     assert [one["pid"] for one in seen["ranks"]] == [rank.pid]
     assert said == (["2.21.5"] if how == "itself" else [None] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "job"), [("0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0\n", "42"), ("0::/\n", None)]
+)
+def test_a_look_from_inside_a_job_says_so(
+    cgroup: str, job: str | None, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    machine.write("/proc/self/cgroup", cgroup)
+    assert machine.look("load").job == job
