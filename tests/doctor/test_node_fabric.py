@@ -118,6 +118,7 @@ ABSENT = "echo LoadState=not-found; echo ActiveState=inactive"
         ),
         ("p5", lambda m: m.gpu(2, fabric=("In Progress", "N/A")), "UNKNOWN", "under way"),
         ("p5", lambda m: m.gpu(2, fabric=("Unknown Error", "N/A")), "UNKNOWN", "is not known"),
+        ("p5", lambda m: m.gpu(2, fabric=("N/A", "N/A")), "UNKNOWN", "is not told of GPU 2"),
         ("p5", lambda m: m.gpu(2, fabric=("Completed", "Failure")), "FAIL P0", "GPU 2 (0000:12:1c): not registered"),
         ("p5", lambda m: m.commands.update(systemctl=STARTING), "UNKNOWN", "starts just now"),
         ("p5", lambda m: m.gpu(2, fabric=("Completed", "Insufficient Resources")), "FAIL P0", "Insufficient Resources"),

@@ -195,6 +195,8 @@ def _log_is_short(look: Look) -> bool:
 
 def _is_grace(look: Look) -> bool:
     """GH200 and GB200: the processor's SMMU stands between by design, and passing it by is not NVIDIA's advice."""
+    if _GRACE.search(machine.dmi(look.seen).get("product_name", "")):
+        return True
     try:
         return any(_GRACE.search(gpu.name or "") for gpu in machine.gpus(look.seen))
     except NotObserved:

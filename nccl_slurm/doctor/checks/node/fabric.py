@@ -169,7 +169,11 @@ def _has_switches(look: Look) -> bool:
 
 def _registered(look: Look) -> Iterator[Finding]:
     """From Hopper on each GPU registers with the fabric; ``N/A`` before."""
-    for gpu in _gpus_or_none(look) or ():
+    found = _gpus_or_none(look) or ()
+    silent = [gpu.label for gpu in found if gpu.fabric[0] is None]
+    if silent and len(silent) < len(found):
+        yield look.unknown(f"the NVLink fabric's state is not told of {', '.join(silent)}")
+    for gpu in found:
         state, status = gpu.fabric
         if state is None or (state.lower() == "completed" and (status or "success").lower() == "success"):
             continue
