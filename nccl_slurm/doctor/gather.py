@@ -56,8 +56,12 @@ LIBRARY = re.compile(
 VERSIONS = (b"NCCL version ", b"aws-ofi-nccl ")
 _NUMBER = re.compile(rb"\d+\.\d+\.\d+[\w.+-]{0,30}")
 JOB = re.compile(r"/job_(\d{1,10})(?:/|$)", re.MULTILINE)
+#: A cgroup that tells no job: of a container's own, or out of this cgroup namespace.
+CONTAINER = re.compile(r"docker|containerd|libpod|podman|kubepods|crio|lxc|:/$|:/\.\.", re.MULTILINE)
 _KMSG = re.compile(r"[0-7],[0-9]+,([0-9]+),[^;]*;(.*)\Z")
 _TEXT = 400
+#: Bytes of the kernel log that are read.
+_KERNEL_LOG = 1 << 25
 
 
 class Unseen(Exception):
@@ -216,7 +220,7 @@ _running: list[int] = []
 
 def _both(child: Any, seconds: float, most: int) -> tuple[bytes, bytes, str | None]:
     """Standard output and error, read at once; reading stops where one of them is larger than ``most``."""
-    parts: dict[int, bytes] = {child.stdout.fileno(): b"", child.stderr.fileno(): b""}
+    parts = {child.stdout.fileno(): bytearray(), child.stderr.fileno(): bytearray()}
     opened, end = list(parts), time.monotonic() + seconds
     why = None
     while opened:
@@ -231,7 +235,7 @@ def _both(child: Any, seconds: float, most: int) -> tuple[bytes, bytes, str | No
                 opened.remove(pipe)
         if max(map(len, parts.values())) > most:
             break
-    return parts[child.stdout.fileno()], parts[child.stderr.fileno()], why
+    return bytes(parts[child.stdout.fileno()]), bytes(parts[child.stderr.fileno()]), why
 
 
 def _end(child: Any, by_itself: bool) -> int | None:
@@ -297,6 +301,28 @@ def job_of(place: Place, pid: int, environment: Mapping[str, str] | None = None)
     return found.group(1) if found else (environment or {}).get("SLURM_JOB_ID")
 
 
+class Claims:
+    """Whose word on its job counts. Where Slurm puts jobs into cgroups, a process outside of them is of the job that
+    its environment names only if it is of that job's user, or in a container."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._owners: dict[str, set[int | None]] = {}
+        for pid in pids(place):
+            job = job_of(place, pid)
+            if job is not None and stat_of(place, pid, 0.0) is not None:
+                self._owners.setdefault(job, set()).add(owner_of(place, pid))
+
+    def job_of(self, pid: int, environment: Mapping[str, str]) -> str | None:
+        job = job_of(self._place, pid)
+        claimed = environment.get("SLURM_JOB_ID")
+        if job is not None or claimed is None or not self._owners:
+            return job or claimed
+        if owner_of(self._place, pid) in self._owners.get(claimed, ()):
+            return claimed
+        return claimed if CONTAINER.search(of_process(self._place, pid, "cgroup", 1 << 14)) else None
+
+
 def environment_of(place: Place, pid: int) -> dict[str, str]:
     words = of_process(place, pid, "environ", 1 << 20).split("\0")
     pairs = (word.partition("=") for word in words)
@@ -322,10 +348,10 @@ def owner_of(place: Place, pid: int) -> int | None:
 def ranks(place: Place, options: Mapping[str, Any]) -> Any:
     """Processes of the job that look like ranks: those with a communication library or a rank in their environment,
     without the workers that they forked. ``unreadable``: processes of the job, or of unknown job, of other users."""
-    boot, kept, unreadable = boot_time(place), {}, 0
+    boot, kept, unreadable, claims = boot_time(place), {}, 0, Claims(place)
     for pid in pids(place):
         environment = environment_of(place, pid)
-        job, stat = job_of(place, pid, environment), stat_of(place, pid, boot)
+        job, stat = claims.job_of(pid, environment), stat_of(place, pid, boot)
         if stat is None or stat.comm == "slurmstepd" or (place.job and job not in (place.job, None)):
             continue
         if not environment and not of_process(place, pid, "environ", 16):
@@ -460,7 +486,8 @@ def daemons(place: Place, options: Mapping[str, Any]) -> Any:
 
 
 def stuck(place: Place, _options: Mapping[str, Any]) -> Any:
-    """Processes in uninterruptible sleep at two looks. ``gpu``: it has the driver open; None: that can't be seen."""
+    """Processes in uninterruptible sleep at two looks. ``gpu``: it has the driver open; None: that can't be seen.
+    ``driver``: it sleeps in the GPU driver; None: that can't be told."""
     first = _asleep(place)
     if first:
         time.sleep(0.0 if place.root else 1.0)
@@ -473,10 +500,32 @@ def stuck(place: Place, _options: Mapping[str, Any]) -> Any:
             "job": job_of(place, pid),
             "wchan": of_process(place, pid, "wchan", 100),
             "gpu": _holds_gpu(place, pid),
+            "driver": _in_driver(place, pid, comm),
         }
         for pid, comm in first.items()
         if again.get(pid) == comm
     ][:256]
+
+
+#: Functions that sleep for storage, the network or memory, not for a GPU; and those of NVIDIA's modules. The kernel
+#: names the first one that is not its scheduler's own: a lock may be anybody's.
+_ELSEWHERE = re.compile(
+    r"folio|page|io_schedule|bit_wait|wait_on_|buffer|bio|blk|submit|jbd2|journal|xfs|ext4|btrfs|xlog|nfs|rpc|lustre|ll_"
+    r"|cl_|osc_|ldlm|ptlrpc|ceph|gpfs|cxi|fuse|request_wait|wekafs|beegfs|inode|dquot|nvme_|scsi|md_|raid|swap|iget"
+)
+_DRIVER = re.compile(r"_?nv[A-Z_]|nvidia|uvm_|os_acquire|rm_|Uvm")
+_OF_DRIVER = re.compile(r"nvidia|nv-|nvc|dcgm")
+
+
+def _in_driver(place: Place, pid: int, comm: str) -> bool | None:
+    """By its kernel stack, which root may read, else by the function that it sleeps in, and by what it has open."""
+    stack = of_process(place, pid, "stack")
+    wchan = of_process(place, pid, "wchan", 100).strip()
+    if re.search(r"\[(?:nvidia|nvidia_uvm|nvidia_modeset|nvidia_drm)\]", stack) or _DRIVER.match(wchan):
+        return True
+    if stack or _ELSEWHERE.search(wchan) or (_holds_gpu(place, pid) is False and not _OF_DRIVER.match(comm)):
+        return False
+    return None
 
 
 def _asleep(place: Place) -> dict[int, str]:
@@ -484,24 +533,39 @@ def _asleep(place: Place) -> dict[int, str]:
     return {pid: stat.comm for pid, stat in stats if stat is not None and stat.state == "D"}
 
 
-def _holds_gpu(place: Place, pid: int) -> bool | None:
+def _devices_of(place: Place, pid: int) -> list[str] | None:
+    """NVIDIA's devices that it has open; None: that can't be seen."""
     try:
         links = [os.readlink(one.path) for one in os.scandir(place.under(f"/proc/{pid}/fd"))]
     except OSError:
         return None
-    return any(link.startswith("/dev/nvidia") for link in links)
+    return sorted({link for link in links if link.startswith("/dev/nvidia")})
+
+
+def _holds_gpu(place: Place, pid: int) -> bool | None:
+    found = _devices_of(place, pid)
+    return None if found is None else bool(found)
 
 
 def gpu_holders(place: Place, _options: Mapping[str, Any]) -> Any:
-    """Processes with a GPU's device open. ``unreadable``: processes of others, of which that can't be told."""
+    """Processes with a GPU's device open. ``unreadable``: processes of others, of which that can't be told.
+
+    ``computes``: it has unified memory's device open, as all programs of CUDA; those that only read counters have not.
+    ``cgroup``: where it stands. ``claims``: the job that its environment names, which it may have made up.
+    """
     boot, rows, unreadable = boot_time(place), [], 0
     for pid in pids(place):
-        holds = _holds_gpu(place, pid)
-        unreadable += holds is None
-        stat = stat_of(place, pid, boot) if holds else None
+        devices = _devices_of(place, pid)
+        unreadable += devices is None
+        stat = stat_of(place, pid, boot) if devices else None
         if stat is not None:
-            rows.append({"pid": pid, "uid": owner_of(place, pid), "job": job_of(place, pid), **stat._asdict()})
-    return {"processes": rows[:512], "unreadable": unreadable}
+            more = {
+                "computes": any(one.startswith("/dev/nvidia-uvm") for one in devices or ()),
+                "cgroup": of_process(place, pid, "cgroup", 1 << 14).strip()[-_TEXT:],
+                "claims": environment_of(place, pid).get("SLURM_JOB_ID"),
+            }
+            rows.append({"pid": pid, "uid": owner_of(place, pid), "job": job_of(place, pid), **more, **stat._asdict()})
+    return {"processes": rows[:512], "unreadable": unreadable, "more": max(0, len(rows) - 512)}
 
 
 def shm_files(place: Place, options: Mapping[str, Any]) -> Any:
@@ -601,27 +665,30 @@ def _rest(server: socket.socket, end: float, most: int) -> str:
 def kernel(place: Place, options: Mapping[str, Any]) -> Any:
     """Records of this boot that match one of ``patterns``: ``[seconds since 1970, text]``, the newest ``most``.
 
-    ``first``: the oldest record that is still there; much later than ``boot`` means that earlier ones are lost.
+    ``first``: the oldest record that was read; much later than ``boot`` means that what earlier ones said is not known.
+    ``cut``: there are more that match, older than these. ``part``: why newer ones may be missing, else empty.
     """
     boot = boot_time(place)
     why = ""
     try:
-        records, source = _journal(place), "journalctl -k -b"
+        (records, part), source = _journal(place, options.get("bytes", _KERNEL_LOG)), "journalctl -k -b"
     except Unseen as error:
         why, source = str(error), "/dev/kmsg"
-        records = _ring(place, boot, why)
+        records, part = _ring(place, boot, why)
     wanted = [re.compile(pattern, re.IGNORECASE) for pattern in options["patterns"]]
     lines = [[at, text[:_TEXT]] for at, text in records if any(one.search(text) for one in wanted)]
     most = options.get("most", 500)
     cut = len(lines) > most
-    return {"source": source, "boot": boot, "first": records[0][0], "lines": lines[-most:], "cut": cut}
+    first = min(at for at, _ in records)
+    return {"source": source, "boot": boot, "first": first, "lines": lines[-most:], "cut": cut, "part": part}
 
 
-def _journal(place: Place) -> list[tuple[float, str]]:
+def _journal(place: Place, most: int) -> tuple[list[tuple[float, str]], str]:
+    """Read from its newest record back, so that what is too much is the oldest; returned oldest first."""
     if place.root and not place.bin:
         raise Unseen("no journal")
-    argv = ["journalctl", "-k", "-b", "-o", "json", "--output-fields=MESSAGE,SYSLOG_FACILITY", "--no-pager", "-q"]
-    answer = take_command(place, {"argv": argv, "seconds": 20.0, "bytes": 1 << 25})
+    argv = ["journalctl", "-k", "-b", "-r", "-o", "json", "--output-fields=MESSAGE,SYSLOG_FACILITY", "--no-pager", "-q"]
+    answer = take_command(place, {"argv": argv, "seconds": 20.0, "bytes": most})
     records = []
     for line in answer["out"].split("\n"):
         try:
@@ -632,19 +699,26 @@ def _journal(place: Place) -> list[tuple[float, str]]:
             continue
     if not records:
         raise Unseen(f"journalctl: {answer['err'].strip()[:200] or 'no kernel line that this user may read'}")
-    return records
+    part = ""
+    if answer["cut"] and records[0][0] < records[-1][0]:
+        part = "journalctl gave its oldest lines first, and more than are read"
+    elif answer["rc"] != 0 and not answer["cut"]:
+        said = answer["err"].strip()[:200]
+        part = f"journalctl ended with status {answer['rc']}" + (f": {said}" if said else "")
+    records.reverse()
+    return sorted(records, key=lambda record: record[0]), part
 
 
-def _ring(place: Place, boot: float, why: str) -> list[tuple[float, str]]:
+def _ring(place: Place, boot: float, why: str) -> tuple[list[tuple[float, str]], str]:
     records, size = [], 0
     try:
         descriptor = os.open(place.under("/dev/kmsg"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise Unseen(f"{why}; /dev/kmsg: {error.strerror}") from None
     with open(descriptor, "rb", buffering=0) as ring:
-        while size < 1 << 25:
+        while size < _KERNEL_LOG:
             try:
-                data = os.read(ring.fileno(), 8192 if not place.root else 1 << 25)
+                data = os.read(ring.fileno(), 8192 if not place.root else _KERNEL_LOG)
             except BrokenPipeError:  # overwritten while we read: the next one follows
                 continue
             except OSError:
@@ -655,7 +729,8 @@ def _ring(place: Place, boot: float, why: str) -> list[tuple[float, str]]:
             records += [match for match in map(_KMSG.match, _decoded(data).split("\n")) if match]
     if not records:
         raise Unseen(f"{why}; /dev/kmsg holds nothing that this user may read")
-    return [(boot + int(one.group(1)) / 1e6, " ".join(one.group(2).replace("\\x0a", " ").split())) for one in records]
+    told = [(boot + int(one.group(1)) / 1e6, " ".join(one.group(2).replace("\\x0a", " ").split())) for one in records]
+    return told, "/dev/kmsg holds more than is read" if size >= _KERNEL_LOG else ""
 
 
 READERS: dict[str, Callable[[Place, Mapping[str, Any]], Any]] = {
@@ -754,8 +829,11 @@ def _leave(_number: int, _frame: Any) -> None:
 def _stuck_driver(place: Place) -> str:
     """Why the GPU driver is better not asked: a question that gets stuck too can't be ended by anybody."""
     for row in stuck(place, {}):
-        if row["gpu"] or re.match(r"nvidia|nv-|nvc|dcgm", row["comm"]):
-            return f"not asked: {row['comm'][:40]} (pid {row['pid']}) is stuck in the GPU driver"
+        where = f"{row['comm'][:40]} (pid {row['pid']})"
+        if row["driver"]:
+            return f"not asked: {where} is stuck in the GPU driver"
+        if row["driver"] is None and (row["gpu"] or _OF_DRIVER.match(row["comm"])):
+            return f"not asked: {where} can't be ended now, and may be stuck in the GPU driver"
     return ""
 
 
@@ -786,8 +864,9 @@ def _read_all(lanes: Sequence[Lane], end: float) -> None:
 
 
 def _stamps(place: Place) -> dict[str, Any]:
-    """``gpus``: those that Slurm lets this process see, None outside a job."""
+    """``gpus``: those that Slurm lets this process see, None outside a job and where the job tells none."""
     host = of_file(place, "/proc/sys/kernel/hostname", 255).strip() or socket.gethostname()
+    inside = JOB.search(of_file(place, "/proc/self/cgroup", 1 << 14))
     gpus = os.environ.get("SLURM_STEP_GPUS", os.environ.get("SLURM_JOB_GPUS"))
     return {
         "node": os.environ.get("SLURMD_NODENAME") or host.split(".")[0],
@@ -797,7 +876,7 @@ def _stamps(place: Place) -> dict[str, Any]:
         "boot_id": of_file(place, "/proc/sys/kernel/random/boot_id", 64).strip(),
         "boot_time": boot_time(place),
         "kernel": of_file(place, "/proc/sys/kernel/osrelease", 255).strip(),
-        "in_job": os.environ.get("SLURM_JOB_ID"),
+        "in_job": os.environ.get("SLURM_JOB_ID") or (inside.group(1) if inside else None),
         "gpus": None if gpus is None or place.root else gpus.split(","),
     }
 

@@ -64,44 +64,52 @@ class Observation:
     since: float | None = None
     slurm: Mapping[str, str] = field(default_factory=dict)
 
-    def text(self, key: str) -> str:
+    def text(self, key: str, *, part: bool = False) -> str:
         """Of a source that is one file, or of the first of its files that is there. A command: its standard output,
-        where it ended with 0."""
+        where it ended with 0. For ``part`` see `present`."""
         one = self._one(key)
         if "out" in one:
-            output = self.command(key)
+            output = self.command(key, part=part)
             if output.rc != 0:
                 lines = (output.err or output.out).strip().splitlines()
                 raise NotObserved(f"{key}: ended with status {output.rc}: {lines[0][:200] if lines else 'no message'}")
             return output.out
-        files = self.files(key)
+        files = self.files(key, part=part)
         return next(iter(files.values()))
 
-    def files(self, key: str) -> Files:
+    def files(self, key: str, *, part: bool = False) -> Files:
         """At least one; those that could not be read are in ``unread``. See `present` for *none is no fault*."""
-        files = self.present(key)
+        files = self.present(key, part=part)
         if not files:
             why = next((f"{path}: {why}" for path, why in files.unread.items()), "no such file")
             raise NotObserved(f"{key}: {why}")
         return files
 
-    def present(self, key: str) -> Files:
-        """Empty where the node has no such file."""
+    def present(self, key: str, *, part: bool = False) -> Files:
+        """Empty where the node has no such file. Raises where there is more than was read: what stands in the rest is
+        not known. ``part``: the check says that a part is enough."""
         one = self._one(key)
         files = Files(_texts(one.get("texts")))
         files.unread = _texts(one.get("unread"))
         cut = one.get("cut")
         files.cut = [str(path) for path in cut] if isinstance(cut, list) else []
         files.more = bool(one.get("more"))
+        if not part and (files.cut or files.more):
+            what = f"{files.cut[0][:200]} is longer" if files.cut else "there are more files"
+            raise NotObserved(f"{key}: {what} than is read of it")
         return files
 
-    def command(self, key: str) -> Output:
-        """Also where its status is not 0. Raises where it is not there, or did not end."""
+    def command(self, key: str, *, part: bool = False) -> Output:
+        """Also where its status is not 0. Raises where it is not there, did not end, or said more than is read of it,
+        but for ``part``."""
         one = self._one(key)
         try:
-            return Output(int(one["rc"]), str(one["out"]), str(one["err"]), bool(one["cut"]))
+            output = Output(int(one["rc"]), str(one["out"]), str(one["err"]), bool(one["cut"]))
         except (KeyError, TypeError, ValueError, OverflowError):
             raise NotObserved(f"{key}: the node's answer is none") from None
+        if output.cut and not part:
+            raise NotObserved(f"{key}: its answer is longer than the {len(output.out)} bytes that are read of it")
+        return output
 
     def reader(self, key: str) -> Any:
         """JSON as in `doctor.gather`'s reader of that name; its parts may be anything: a node said it."""

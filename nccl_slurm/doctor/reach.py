@@ -43,6 +43,8 @@ _FEED = (
 )
 #: Nothing of the caller's; our own TaskProlog takes what has the second one for no rank.
 _EXPORT = "--export=NCCL_SLURM_DOCTOR=on,NCCL_SLURM_WATCH=on"
+#: By these a process is told that it is in a job, and which GPUs it may see.
+_OF_A_JOB = ("SLURM_JOB_ID", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURMD_NODENAME")
 #: Of the caller's environment: what srun(1) takes as options there and a site may require.
 _SRUN_OPTIONS = ("SLURM_ACCOUNT", "SLURM_PARTITION", "SLURM_QOS", "SLURM_RESERVATION")
 
@@ -193,7 +195,9 @@ class Here:
     name: str = "local"
 
     def ask(self, node: str, program: bytes, limit_s: float) -> bytes:
-        return _run([self.python, "-I", "-S", "-B", "-"], program, limit_s + _SPARE_S, {"PATH": "/usr/bin:/bin"}, {})
+        inside = {name: os.environ[name] for name in _OF_A_JOB if name in os.environ}
+        environment = {"PATH": "/usr/bin:/bin", **inside}
+        return _run([self.python, "-I", "-S", "-B", "-"], program, limit_s + _SPARE_S, environment, {})
 
 
 def _joined(chunks: Iterator[bytes]) -> bytes:

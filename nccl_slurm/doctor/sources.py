@@ -67,7 +67,7 @@ def _show(unit: str) -> Command:
 
 
 _GPU: Mapping[str, Source] = {
-    "nvidia-smi": _gpu("nvidia-smi", "-q", "-x", size=1 << 22),
+    "nvidia-smi": _gpu("nvidia-smi", "-q", "-x", size=1 << 24),
     "nvlink-status": _gpu("nvidia-smi", "nvlink", "--status"),
     "nvlink-errors": _gpu("nvidia-smi", "nvlink", "-e"),
     "gpu-topology": _gpu("nvidia-smi", "topo", "-m"),
@@ -91,7 +91,7 @@ _PCI: Mapping[str, Source] = {
         most=8192,
         bytes=64,
     ),
-    "pci-drivers": _file("/sys/bus/pci/devices/*/driver", take="link", most=2048),
+    "pci-drivers": _file("/sys/bus/pci/devices/*/driver", take="link", most=4096),
     "pci-access": Command(["lspci", "-vvv"], seconds=20.0, bytes=1 << 22),
     "numa": _file("/sys/devices/system/node/node*/cpulist", "/sys/devices/system/node/node*/meminfo", most=128),
     "pci-numa": _file("/sys/bus/pci/devices/*/numa_node", most=2048, bytes=16),
@@ -188,6 +188,8 @@ _SYSTEM: Mapping[str, Source] = {
     "kernel-command-line": _file("/proc/cmdline"),
     "kernel-modules": _file("/proc/modules", bytes=1 << 18),
     "iommu-groups": _file("/sys/kernel/iommu_groups", "/sys/class/iommu", take="names"),
+    "pci-groups": _file("/sys/bus/pci/devices/*/iommu_group", take="link", most=4096),
+    "iommu-types": _file("/sys/kernel/iommu_groups/*/type", most=4096, bytes=32),
     "os-release": _file("/etc/os-release"),
     "clock": Command(["chronyc", "-n", "-c", "tracking"]),
     "clock-systemd": Command(["timedatectl", "show"]),

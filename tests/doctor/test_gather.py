@@ -102,7 +102,7 @@ def test_a_folder_that_may_not_be_seen_is_not_an_empty_one(machine: Machine) -> 
 
 def test_long_files_are_cut_and_say_so(machine: Machine) -> None:
     machine.write("/proc/loadavg", "x" * 70000)
-    seen = machine.look("load").files("load")
+    seen = machine.look("load").files("load", part=True)
     assert len(seen["/proc/loadavg"]) == 1 << 16
     assert seen.cut == ["/proc/loadavg"]
 
@@ -119,7 +119,7 @@ def test_a_pipe_without_a_writer_holds_nobody(machine: Machine) -> None:
 )
 def test_commands(machine: Machine, script: str, rc: int, out: str | None) -> None:
     machine.command("chronyc", script)
-    output = machine.look("clock").command("clock")
+    output = machine.look("clock").command("clock", part=True)
     assert output.rc == rc
     assert output.cut if out is None else output.out == out
 
@@ -156,16 +156,36 @@ def test_a_driver_that_hangs_is_asked_once(machine: Machine, monkeypatch: pytest
             seen.text(key)
 
 
-def test_a_driver_in_which_a_process_is_stuck_is_not_asked(machine: Machine) -> None:
-    machine.command("nvidia-smi", "echo never")
-    machine.process(7, state="D")
+@pytest.mark.parametrize(
+    ("files", "driver"),
+    [
+        ({}, None),
+        ({"wchan": "rwsem_down_read_slowpath"}, None),
+        ({"wchan": "nv_wait"}, True),
+        ({"wchan": "uvm_va_block_lock"}, True),
+        ({"wchan": "down", "stack": "[<0>] down+0x1/0x2\n[<0>] nvidia_unlocked_ioctl+0x1/0x2 [nvidia]\n"}, True),
+        ({"wchan": "down", "stack": "[<0>] down+0x1/0x2\n[<0>] xfs_buf_lock+0x1/0x2 [xfs]\n"}, False),
+        ({"wchan": "folio_wait_bit_common"}, False),
+        ({"wchan": "cl_sync_io_wait"}, False),
+        ({"wchan": "rpc_wait_bit_killable"}, False),
+    ],
+)
+def test_a_driver_in_which_a_process_is_stuck_is_not_asked(
+    files: dict[str, str], driver: bool | None, machine: Machine
+) -> None:
+    """One that writes a checkpoint with a GPU open sleeps elsewhere."""
+    machine.command("nvidia-smi", "echo an answer")
+    machine.process(7, files, state="D")
     (machine.root / "proc/7/fd").mkdir()
     (machine.root / "proc/7/fd/3").symlink_to("/dev/nvidia0")
     seen = machine.look("nvidia-smi", "stuck")
-    with pytest.raises(NotObserved, match=r"\(pid 7\) is stuck in the GPU driver"):
-        seen.text("nvidia-smi")
     (row,) = seen.reader("stuck")
-    assert (row["pid"], row["gpu"]) == (7, True)
+    assert (row["pid"], row["gpu"], row["driver"]) == (7, True, driver)
+    if driver is False:
+        assert seen.text("nvidia-smi") == "an answer\n"
+    else:
+        with pytest.raises(NotObserved, match=r"\(pid 7\) .* stuck in the GPU driver"):
+            seen.text("nvidia-smi")
 
 
 def test_ranks(machine: Machine, tmp_path: Path) -> None:
@@ -183,6 +203,21 @@ def test_ranks(machine: Machine, tmp_path: Path) -> None:
     assert row["environment"] == {"RANK": "3", "NCCL_DEBUG": "INFO"}
     assert row["start"] == 1790000005.0
     assert told["libraries"][library]["said"] == "2.21.5+cuda12.4"
+
+
+def test_whose_word_on_its_job_counts(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where jobs are in cgroups, not that of another user outside of them."""
+    place = gather.Place(str(machine.root), "", "42")
+    claim = {"environ": "RANK=3\0SLURM_JOB_ID=42\0"}
+    machine.process(101, claim)
+    assert gather.Claims(place).job_of(101, {"SLURM_JOB_ID": "42"}) == "42"  # no job is in a cgroup here
+    machine.process(100, claim, job="42")
+    machine.process(102, {**claim, "cgroup": "0::/user.slice/user-7.slice\n"})
+    machine.process(103, {**claim, "cgroup": "0::/system.slice/docker-0a1b.scope\n"})
+    owners = {100: 1000, 101: 1000, 102: 7, 103: 0}
+    monkeypatch.setattr(gather, "owner_of", lambda _place, pid: owners[pid])
+    told = {pid: gather.Claims(place).job_of(pid, {"SLURM_JOB_ID": "42"}) for pid in owners}
+    assert told == {100: "42", 101: "42", 102: None, 103: "42"}
 
 
 def test_the_environment_of_a_rank_is_read_by_name_alone() -> None:
@@ -268,3 +303,14 @@ def test_root_reads_of_a_users_library_what_is_mapped_alone(tmp_path: Path, how:
     said = [one["said"] for one in seen["libraries"].values() if one]
     assert [one["pid"] for one in seen["ranks"]] == [rank.pid]
     assert said == (["2.21.5"] if how == "itself" else [None] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "job"), [("0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0\n", "42"), ("0::/\n", None)]
+)
+def test_a_look_from_inside_a_job_says_so(
+    cgroup: str, job: str | None, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    machine.write("/proc/self/cgroup", cgroup)
+    assert machine.look("load").job == job

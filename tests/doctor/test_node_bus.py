@@ -103,6 +103,7 @@ def unit(machine: Machine) -> None:
             True, "ro", "iommu: Default domain type: Passthrough", "PASS", id="W31: passed through by default"
         ),
         (True, "ro", "iommu: Default domain type: Translated", "WARN P1"),
+        (True, "ro", "", "WARN P1"),
         pytest.param(False, "ro", "DMAR: IOMMU enabled", "PASS", id="W31: words without a unit"),
     ],
 )
@@ -178,3 +179,25 @@ def test_gpus_that_are_near_nobody(tmp_path: Path) -> None:
     for number in range(8):
         machine.files[f"/sys/bus/pci/devices/{machines.bus(number)}.0/numa_node"] = "-1\n"
     assert worst(findings(machine, "node.numa", tmp_path)) == "WARN P2"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [({"1": "identity"}, "PASS"), ({"1": "DMA"}, "WARN P1"), ({"1": "DMA-FQ"}, "WARN P1"), ({}, "UNKNOWN")],
+)
+def test_the_groups_of_gpus_tell_where_the_log_does_not(kinds: dict[str, str], expected: str, tmp_path: Path) -> None:
+    machine = of("infiniband")
+    machine.commands["journalctl"] = "exit 1"
+    unit(machine)
+    for number in range(8):
+        machine.links[f"/sys/bus/pci/devices/{machines.bus(number)}.0/iommu_group"] = "../../../kernel/iommu_groups/1"
+    for group, word in {**kinds, "2": "DMA"}.items() if kinds else ():
+        machine.files[f"/sys/kernel/iommu_groups/{group}/type"] = word + "\n"
+    assert worst(findings(machine, "node.iommu", tmp_path)) == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), [("NVIDIA GH200 480GB", "PASS"), ("NVIDIA H100", "WARN P1")])
+def test_the_smmu_of_grace_is_meant(name: str, expected: str, tmp_path: Path) -> None:
+    machine = of("infiniband").every_gpu(name=name)
+    unit(machine)
+    assert worst(findings(machine, "node.iommu", tmp_path)) == expected

@@ -82,6 +82,21 @@ def test_a_gpu_that_is_split_has_no_links(tmp_path: Path) -> None:
     assert worst(findings(machine, "node.nvlink", tmp_path)) == "PASS"
 
 
+STARTING = "echo LoadState=loaded; echo ActiveState=activating; echo SubState=start"
+
+
+def test_links_of_fewer_gpus_than_there_are(tmp_path: Path) -> None:
+    machine = of("p5")
+    smi("nvlink --status", lambda m: machines.nvlink_status(m.gpus[:7], 18))(machine)
+    assert worst(findings(machine, "node.nvlink", tmp_path)) == "UNKNOWN"
+
+
+def test_links_that_are_all_off_where_the_paths_tell_of_them(tmp_path: Path) -> None:
+    machine = of("infiniband")
+    smi("nvlink --status", lambda m: machines.nvlink_status(m.gpus, 0))(machine)
+    assert worst(findings(machine, "node.nvlink", tmp_path)) == "UNKNOWN"
+
+
 INACTIVE = "echo LoadState=loaded; echo ActiveState=failed; echo SubState=failed"
 ABSENT = "echo LoadState=not-found; echo ActiveState=inactive"
 
@@ -101,7 +116,11 @@ ABSENT = "echo LoadState=not-found; echo ActiveState=inactive"
             "FAIL P0",
             "of another version than the driver",
         ),
-        ("p5", lambda m: m.gpu(2, fabric=("In Progress", "N/A")), "FAIL P0", "GPU 2 (0000:12:1c): not registered"),
+        ("p5", lambda m: m.gpu(2, fabric=("In Progress", "N/A")), "UNKNOWN", "under way"),
+        ("p5", lambda m: m.gpu(2, fabric=("Unknown Error", "N/A")), "UNKNOWN", "is not known"),
+        ("p5", lambda m: m.gpu(2, fabric=("N/A", "N/A")), "UNKNOWN", "is not told of GPU 2"),
+        ("p5", lambda m: m.gpu(2, fabric=("Completed", "Failure")), "FAIL P0", "GPU 2 (0000:12:1c): not registered"),
+        ("p5", lambda m: m.commands.update(systemctl=STARTING), "UNKNOWN", "starts just now"),
         ("p5", lambda m: m.gpu(2, fabric=("Completed", "Insufficient Resources")), "FAIL P0", "Insufficient Resources"),
         ("g5", lambda m: None, "NOT-APPLICABLE", "no NVSwitch"),
         ("plain", lambda m: None, "NOT-APPLICABLE", "no NVSwitch"),
@@ -136,6 +155,11 @@ def matrix(**odd: object) -> Change:
             "FAIL P0",
             "no P2P by NVLink for 1",
         ),
+        ("p5", smi("topo -p2p n", lambda m: machines.p2p(8, "OK", {(2, 4): "U"})), "UNKNOWN", "27 of 28 pairs"),
+        ("p5", smi("topo -p2p n", lambda m: machines.p2p(8, "OK", {(2, 4): "NEW"})), "UNKNOWN", "27 of 28 pairs"),
+        ("p5", smi("topo -p2p n", lambda m: "no matrix"), "UNKNOWN", "0 of 28 pairs"),
+        ("p5", smi("topo -m", lambda m: machines.topology(2, "NV18")), "UNKNOWN", "1 of 28 pairs"),
+        ("g5", smi("topo -m", lambda m: machines.topology(8, "PHB", {(0, 1): "NEW"})), "UNKNOWN", "27 of 28 pairs"),
         ("g5", smi("topo -p2p n", lambda m: machines.p2p(8, "CNS")), "PASS", "28 by PHB"),
         ("p5", smi("topo -m", lambda m: "Failed to initialize NVML"), "UNKNOWN", "no matrix"),
         ("plain", lambda m: None, "NOT-APPLICABLE", "no NVIDIA GPU"),

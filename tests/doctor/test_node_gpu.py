@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from nccl_slurm.doctor.check import judged
 from tests.doctor import machines
-from tests.doctor.machines import Gpu, Machine, findings, of, worst
+from tests.doctor.machines import Gpu, Machine, check, findings, of, worst
 
 Change = Callable[[Machine], object]
 
@@ -34,13 +36,56 @@ def not_answering(machine: Machine) -> Machine:
     return machine
 
 
-def process(pid: int, comm: str, *, job: str = "", gpu: bool = True) -> Change:
+def process(
+    pid: int, comm: str, *, job: str = "", gpu: bool = True, device: str = "nvidia-uvm", **files: str
+) -> Change:
     def change(machine: Machine) -> None:
-        machine.process(pid, comm, job=job)
+        machine.process(pid, comm, job=job, **files)
         if gpu:
-            machine.links[f"/proc/{pid}/fd/7"] = "/dev/nvidia0"
+            machine.links[f"/proc/{pid}/fd/7"] = f"/dev/{device}"
 
     return change
+
+
+def all_gone(machine: Machine) -> Machine:
+    """Of a machine of which neither Slurm nor the table knows: only its driver is still loaded."""
+    machine.slurm.clear()
+    machine.gpus.clear()
+    machine.without(*(f"/sys/bus/pci/devices/{machines.bus(number)}" for number in range(8)))
+    machine.without("/proc/driver/nvidia/gpus")
+    return machine.says("nvidia-smi", "No devices were found", 6)
+
+
+@pytest.mark.parametrize("name", ["node.ecc", "node.clocks", "node.p2p-topology", "node.nvlink", "node.xid"])
+def test_a_driver_without_gpus_is_no_machine_without_gpus(name: str, tmp_path: Path) -> None:
+    assert worst(findings(all_gone(of("infiniband")), name, tmp_path)) in ("UNKNOWN", "PASS")
+
+
+@pytest.mark.parametrize(
+    ("words", "rc", "expected"),
+    [
+        ("No devices were found", 6, "UNKNOWN"),
+        ("Failed to initialize NVML: Insufficient Permissions", 4, "UNKNOWN"),
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", 9, "FAIL P0"),
+    ],
+)
+def test_a_job_without_gpus_sees_none(words: str, rc: int, expected: str, tmp_path: Path) -> None:
+    machine = of("p5").says("nvidia-smi", words, rc)
+    assert worst(findings(machine, "node.gpu-count", tmp_path / "outside")) == "FAIL P0"
+    found = judged(
+        check("node.gpu-count"),
+        replace(machine.look(tmp_path / "inside", check("node.gpu-count").sources), job="4711"),
+        ["n1"],
+    )
+    assert worst(found) == expected
+
+
+@pytest.mark.parametrize(("mig", "expected"), [("Enabled", "UNKNOWN"), ("Disabled", "FAIL P0")])
+def test_parts_of_a_gpu_are_no_gpus(mig: str, expected: str, tmp_path: Path) -> None:
+    machine = of("p5")
+    del machine.gpus[1:]
+    machine.every_gpu(mig=mig)
+    assert worst(findings(machine, "node.gpu-count", tmp_path, gpus=["0", "1", "2"])) == expected
 
 
 @pytest.mark.parametrize(
@@ -60,6 +105,10 @@ def process(pid: int, comm: str, *, job: str = "", gpu: bool = True) -> Change:
         ("p5", lambda m: m.slurm.update(Gres="gpu:a100_3g.20gb:16,gpu:h100:4"), "PASS", "8 GPUs answer"),
         ("infiniband", lambda m: m.slurm.update(Gres="(null)"), "UNKNOWN", "8 GPUs answer; how many"),
         ("plain", lambda m: None, "NOT-APPLICABLE", "no NVIDIA GPU"),
+        ("p5", lambda m: m.says("nvidia-smi", "<nvidia_smi_log><gpu>"), "UNKNOWN", "can't be read"),
+        ("p5", lambda m: m.commands.update({"nvidia-smi": "yes '<nvidia_smi_log>'"}), "UNKNOWN", "are read of it"),
+        ("p5", lambda m: m.says("nvidia-smi", ""), "UNKNOWN", "can't be read"),
+        ("infiniband", all_gone, "FAIL P0", "No devices were found"),
     ],
 )
 def test_count(kind: str, change: Change, expected: str, words: str, tmp_path: Path) -> None:
@@ -139,6 +188,8 @@ def test_a_board_that_no_reset_heals(changes: dict[str, str], final: bool, tmp_p
         *(({"pending": word, "failure": word}, "UNKNOWN") for word in ("N/A", "[Not Supported]", "ERR!")),
         ({"retired": "Yes"}, "FAIL P1"),
         ({"pending": "N/A", "failure": "N/A", "retired": "No"}, "PASS"),
+        ({"failure": "N/A"}, "UNKNOWN"),
+        ({"pending": "N/A"}, "UNKNOWN"),
     ],
 )
 def test_remapped_rows(changes: dict[str, str], expected: str, tmp_path: Path) -> None:
@@ -167,7 +218,7 @@ def test_clocks(throttle: tuple[str, ...], temperature: str, expected: str, old:
 
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize(
-    ("power", "expected"), [("700.00 W", "PASS"), ("500.00 W", "WARN P1"), ("699.00 W", "PASS"), ("N/A", "PASS")]
+    ("power", "expected"), [("700.00 W", "PASS"), ("500.00 W", "WARN P1"), ("699.00 W", "PASS"), ("N/A", "UNKNOWN")]
 )
 def test_power_cap(power: str, expected: str, old: bool, tmp_path: Path) -> None:
     machine = of("p5").every_gpu(old=old).gpu(3, power=power)
@@ -176,6 +227,21 @@ def test_power_cap(power: str, expected: str, old: bool, tmp_path: Path) -> None
 
 def test_a_limit_of_all_gpus_is_somebodys_choice(tmp_path: Path) -> None:
     assert worst(findings(of("p5").every_gpu(power="500.00 W"), "node.power-cap", tmp_path)) == "WARN P2"
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [(["0"], "WARN P2"), (None, "WARN P1")])
+def test_a_job_of_one_gpu_can_not_compare(gpus: list[str] | None, expected: str, tmp_path: Path) -> None:
+    machine = of("p5").every_gpu(power="500.00 W")
+    del machine.gpus[1:]
+    assert worst(findings(machine, "node.power-cap", tmp_path, gpus=gpus)) == expected
+
+
+@pytest.mark.parametrize("words", ["N/A", "<none/>"])
+def test_reasons_that_one_gpu_does_not_tell(words: str, tmp_path: Path) -> None:
+    machine = of("p5")
+    text = machines.smi_xml(machine.gpus).replace("Not Active", words, 5).replace(">Active<", f">{words}<", 1)
+    machine.says("nvidia-smi", text)
+    assert worst(findings(machine, "node.clocks", tmp_path)) == "UNKNOWN"
 
 
 def test_limits_that_no_gpu_tells(tmp_path: Path) -> None:
@@ -193,6 +259,14 @@ def test_limits_that_no_gpu_tells(tmp_path: Path) -> None:
         ("IDLE", process(900, "nv-hostengine"), 0, "PASS"),
         ("IDLE", process(900, "nvidia-persiste"), 0, "PASS"),
         ("MIXED+PLANNED", process(900, "python", job="4711"), 0, "PASS"),
+        ("ALLOCATED", process(900, "telegraf", device="nvidiactl"), 0, "PASS"),
+        ("IDLE", process(900, "amazon-cloudwat", device="nvidia0"), 0, "PASS"),
+        ("ALLOCATED", process(900, "own", cgroup="0::/system.slice/own-agent.service"), 0, "PASS"),
+        ("ALLOCATED", process(900, "python", cgroup="0::/user.slice/user-1000.slice/session-4.scope"), 0, "FAIL P1"),
+        ("ALLOCATED", process(900, "python", cgroup="0::/system.slice/docker-0ab1.scope"), 0, "UNKNOWN"),
+        ("ALLOCATED", process(900, "python", cgroup="0::/"), 0, "UNKNOWN"),
+        ("ALLOCATED", process(900, "python", environ="SLURM_JOB_ID=4711\0"), 0, "UNKNOWN"),
+        ("IDLE", process(900, "python", environ="SLURM_JOB_ID=4711\0"), 0, "FAIL P1"),
     ],
 )
 def test_processes(state: str, change: Change, uid: int, expected: str, tmp_path: Path) -> None:
@@ -206,7 +280,7 @@ def test_processes(state: str, change: Change, uid: int, expected: str, tmp_path
 def test_young_processes_are_let_be(age_s: float, expected: str, tmp_path: Path) -> None:
     """A prolog's health check, or a job that began after Slurm was asked."""
     machine = of("p5").process(900, "python")
-    machine.links["/proc/900/fd/7"] = "/dev/nvidia0"
+    machine.links["/proc/900/fd/7"] = "/dev/nvidia-uvm"
     begun = machines.BOOT + 500 / 100
     assert worst(findings(machine, "node.gpu-processes", tmp_path, at=begun + age_s)) == expected
 

@@ -73,7 +73,14 @@ def test_a_log_whose_beginning_is_lost_says_so(tmp_path: Path) -> None:
     assert worst(found) == "UNKNOWN" and "overwritten" in found[-1].text
 
 
-@pytest.mark.parametrize(("action", "expected"), [("None", "PASS"), ("Reset", "FAIL P0"), ("N/A", "PASS")])
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        *((word, "PASS") for word in ("None", "none", "NONE", "N/A")),
+        *((word, "FAIL P0") for word in ("Reset", "GPU Reset", "Node Reboot", "Drain P2P", "Drain and Reset")),
+        *((word, "UNKNOWN") for word in ("Whatever",)),
+    ],
+)
 def test_the_drivers_own_word(action: str, expected: str, tmp_path: Path) -> None:
     assert worst(findings(of("p5").gpu(1, recovery=action), "node.xid", tmp_path)) == expected
 
@@ -107,6 +114,15 @@ def test_oom(line: str, expected: str, tmp_path: Path) -> None:
         ("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN", "WARN P1"),
         ("EDAC MC0: 1 UE memory read error on CPU_SrcID#0_Channel#1_DIMM#0", "WARN P1"),
         ("nfs: server 10.0.0.9 not responding, still trying", "WARN P1"),
+        ("pcieport 0000:00:01.0: AER: Corrected error received: 0000:01:00.0", "WARN P2"),
+        ("mlx5_core 0000:ab:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer", "WARN P2"),
+        ("mlx5_core 0000:ab:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer", "WARN P1"),
+        ("pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:01:00.0", "WARN P1"),
+        ("{1}[Hardware Error]: event severity: corrected", "WARN P2"),
+        ("{1}[Hardware Error]: It has been corrected by h/w and requires no further action", "WARN P2"),
+        ("[Hardware Error]: Corrected error, no action required.", "WARN P2"),
+        ("EDAC MC0: 1 CE memory read error on CPU_SrcID#0_Channel#1_DIMM#0", "WARN P2"),
+        ("mce: [Hardware Error]: Machine check events logged", "WARN P1"),
     ],
 )
 def test_kernel(line: str, expected: str, tmp_path: Path) -> None:
@@ -116,3 +132,45 @@ def test_kernel(line: str, expected: str, tmp_path: Path) -> None:
 def test_links_that_go_down_while_drivers_load(tmp_path: Path) -> None:
     machine = of("plain").kernel("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN", at=BOOT + 40.0)
     assert worst(findings(machine, "node.kernel", tmp_path)) == "PASS"
+
+
+@pytest.mark.parametrize(("word", "expected"), [("corrected", "WARN P2"), ("fatal", "WARN P1")])
+def test_lines_of_one_error_go_together(word: str, expected: str, tmp_path: Path) -> None:
+    lines = (f"{{1}}[Hardware Error]: event severity: {word}", "{1}[Hardware Error]:   section_type: memory error")
+    found = findings(of("plain").kernel(*lines), "node.kernel", tmp_path)
+    assert worst(found).replace("FAIL P0", "WARN P1") == expected
+
+
+NEWEST_FIRST = """case "$*" in *-r*) ;; *) exit 1;; esac
+cat <<'END'
+{"__REALTIME_TIMESTAMP": "1790001000000000", "SYSLOG_FACILITY": "0", "MESSAGE": "%s"}
+END
+yes '{"__REALTIME_TIMESTAMP": "1790000900000000", "SYSLOG_FACILITY": "0", "MESSAGE": "cni0: port 3 entered a state"}'
+"""
+
+
+SMALL = {"kernel": {"bytes": 1 << 16}}
+
+
+def test_a_journal_that_is_too_large_keeps_its_newest_lines(tmp_path: Path) -> None:
+    machine = of("p5")
+    machine.commands["journalctl"] = NEWEST_FIRST % xid(79, "GPU has fallen off the bus.")
+    found = findings(machine, "node.xid", tmp_path / "xid", options=SMALL)
+    assert worst(found) == "FAIL P0"
+    machine.commands["journalctl"] = NEWEST_FIRST % "quiet"
+    found = findings(machine, "node.kernel", tmp_path / "quiet", options=SMALL)
+    assert [one.status for one in found] == ["UNKNOWN"]
+    assert worst(findings(machine, "node.kernel", tmp_path / "since", since=BOOT + 1000.0, options=SMALL)) == "PASS"
+
+
+def test_a_journal_that_ended_badly_is_no_quiet_one(tmp_path: Path) -> None:
+    machine = of("p5").kernel("quiet")
+    machine.commands["journalctl"] = machine.commands["journalctl"].replace("exit 0", "exit 1")
+    assert worst(findings(machine, "node.xid", tmp_path)) == "UNKNOWN"
+
+
+def test_more_lines_than_are_kept(tmp_path: Path) -> None:
+    machine = of("plain").kernel(*["nvme nvme1: 8/0/0 default/read/poll queues"] * 1001)
+    found = findings(machine, "node.kernel", tmp_path / "all")
+    assert [one.status for one in found] == ["UNKNOWN"] and "the oldest are left out" in found[0].text
+    assert worst(findings(machine, "node.kernel", tmp_path / "since", since=BOOT + 1500.0)) == "PASS"

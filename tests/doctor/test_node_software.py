@@ -27,6 +27,24 @@ def ranks(*libraries: str, number: int = 8) -> Change:
     return change
 
 
+def talking(*libraries: str, **environment: str) -> Change:
+    """A rank of two nodes that listens for its peers."""
+
+    def change(machine: Machine) -> None:
+        world = {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8", **environment}
+        machine.rank(0, *libraries, environment=world)
+        machine.links["/proc/5000/fd/9"] = "socket:[77]"
+        listens = " 0: 00000000:9C40 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 77 1\n"
+        machine.files["/proc/5000/net/tcp"] = "head\n" + listens
+
+    return change
+
+
+def other_job(machine: Machine, library: str) -> None:
+    maps = f"7f00-7f01 r-xp 0000 00:00 1  {library}\n"
+    machine.process(6000, job="4712", environ="RANK=0\0SLURM_JOB_ID=4712\0", maps=maps)
+
+
 def installed(machine: Machine) -> None:
     machine.files[PLUGIN] = ""
 
@@ -36,7 +54,11 @@ def installed(machine: Machine) -> None:
     [
         ("p5", [ranks(NCCL, PLUGIN, FABRIC)], "PASS"),
         ("p5", [ranks(NCCL, "/opt/aws-ofi-nccl/lib/libnccl-net.so.0.0.0")], "PASS"),
-        pytest.param("p5", [ranks(NCCL), installed], "FAIL P0", id="W32: on disk and not in the ranks"),
+        pytest.param("p5", [talking(NCCL), installed], "FAIL P0", id="W32: on disk and not in the ranks"),
+        pytest.param("p5", [ranks(NCCL), installed], "UNKNOWN", id="import torch, and no communicator yet"),
+        ("p5", [talking(NCCL, SLURM_JOB_NUM_NODES="1")], "NOT-APPLICABLE"),
+        ("p5", [talking(NCCL, WORLD_SIZE="1", LOCAL_WORLD_SIZE="1")], "NOT-APPLICABLE"),
+        ("p5", [talking(NCCL, WORLD_SIZE="8")], "NOT-APPLICABLE"),
         ("p5", [ranks(NCCL, PLUGIN, number=7), lambda m: m.rank(7, NCCL)], "FAIL P0"),
         ("p5", [installed], "PASS"),
         ("p5", [], "WARN P2"),
@@ -82,6 +104,7 @@ def test_libfabric(kind: str, changes: list[Change], expected: str, tmp_path: Pa
     [
         ([ranks(NCCL)], "PASS", "NCCL 2.21.5 in 8 ranks"),
         ([ranks(NCCL), lambda m: m.rank(3, OTHER)], "FAIL P0", "different versions of NCCL"),
+        ([ranks(NCCL), lambda m: other_job(m, OTHER)], "PASS", "NCCL 2.18.3 in 1 ranks"),
         ([ranks(NCCL), lambda m: m.rank(3, NCCL, "/tmp/libnccl.so.2.21.5")], "WARN P1", "two NCCL libraries"),
         ([ranks(NCCL + " (deleted)")], "WARN P2", "replaced under running ranks"),
         (
@@ -100,7 +123,7 @@ def test_nccl(changes: list[Change], expected: str, words: str, tmp_path: Path) 
     machine = of("p5")
     for change in changes:
         change(machine)
-    found = findings(machine, "node.nccl-library", tmp_path, job="4711")
+    found = findings(machine, "node.nccl-library", tmp_path, job=None if "2.18.3" in words else "4711")
     assert worst(found) == expected
     assert any(words in one.text for one in found), [one.text for one in found]
 

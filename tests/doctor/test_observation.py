@@ -77,3 +77,20 @@ def test_ranks_of_a_job() -> None:
         JobObserved("42", 42, Fleet({"n2": bad})).ranks()
     with pytest.raises(NotObserved):
         JobObserved("42", 42, Fleet({})).ranks()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"rc": 0, "out": "a", "err": "", "cut": True},
+        {"texts": {"/x": "a"}, "cut": ["/x"]},
+        {"texts": {"/x": "a"}, "more": True},
+    ],
+)
+def test_a_part_is_not_the_whole(told: dict[str, Any]) -> None:
+    """But for a check that says that a part is enough for it."""
+    seen = Observation("n1", {"k": told})
+    with pytest.raises(NotObserved, match="read of it"):
+        seen.text("k")
+    assert seen.text("k", part=True) == "a"
+    assert Observation("n1", {"k": {**told, "cut": [] if "texts" in told else False, "more": False}}).text("k") == "a"

@@ -127,7 +127,7 @@ def _gpu(one: dict[str, Any], node: ElementTree.Element) -> Gpu:
         retired_pending=_flag(node, "retired_pages/pending_retirement", "retired_pages/pending_blacklist"),
         unrepairable=_flag(node, "ecc_errors/unrepairable_memory"),
         recovery=one["recovery_action"],
-        throttle=None if throttle is None else tuple(throttle),
+        throttle=None if throttle is None or not _tells_reasons(node) else tuple(throttle),
         fabric=(_word(node, "fabric/state"), _word(node, "fabric/status")),
         **_links(node),
         **_rates(node),
@@ -135,6 +135,15 @@ def _gpu(one: dict[str, Any], node: ElementTree.Element) -> Gpu:
         mig=_enabled(_word(node, "mig_mode/current_mig")),
         persistence=_enabled(_word(node, "persistence_mode")),
     )
+
+
+def _tells_reasons(node: ElementTree.Element) -> bool:
+    """Of the hardware: at least one with *Active* or *Not Active*."""
+    groups = [node.find(f"clocks_{name}_reasons") for name in ("event", "throttle")]
+    words = {
+        (one.text or "").strip().lower() for group in groups if group is not None for one in group if "_hw_" in one.tag
+    }
+    return bool(words) and words <= {"active", "not active"}
 
 
 def _links(node: ElementTree.Element) -> dict[str, int | None]:

@@ -54,7 +54,7 @@ def _matrix(lines: list[str], known: re.Pattern[str]) -> dict[str, dict[str, str
     columns = [word for word in header if _DEVICE.match(word)][:_MAX]
     paths: dict[str, dict[str, str]] = {}
     for words in (line.split() for line in lines if not _is_header(line)):
-        if words and words[0] in columns and len(words) > 1 and known.match(words[1]):
+        if words and words[0] in columns and any(known.match(word) for word in words[1:]):
             pairs = zip(columns, words[1:], strict=False)
             paths[words[0]] = {name: word for name, word in pairs if known.match(word)}
     return paths

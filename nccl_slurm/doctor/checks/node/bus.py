@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ _NETWORK = ("efa", "mlx5_core", "bnxt_en", "ice", "irdma", "ionic")
 _PEERMEM = ("nvidia_peermem", "efa_nv_peermem", "nv_peer_mem")
 #: From Linux 5.12 on a device's memory is shared by DMA-BUF; of NVIDIA's drivers the open one does its part.
 _DMABUF_KERNEL = (5, 12)
+
+_GRACE = re.compile(r"\bG[HB][0-9]{3}\b")
 
 
 def _links(look: Look) -> Iterator[Finding]:
@@ -134,16 +137,70 @@ def _iommu(look: Look) -> Iterator[Finding]:
         yield look.not_applicable(_NONE)
         return
     options = procfs.options(look.seen.text("kernel-command-line"))
+    kinds = {text.strip() for text in _kinds(look).values()} - {""}
     units = [name for path, text in _groups(look).items() if path.endswith("/class/iommu") for name in text.split()]
     passed = options.get("iommu") == "pt" or options.get("iommu.passthrough") == "1" or _says_passthrough(look)
     if not units:
         yield look.passed("no IOMMU is at work")
-    elif passed:
+    elif kinds and kinds <= {"identity"}:
+        proof = Proof("/sys/kernel/iommu_groups/*/type", "identity")
+        yield look.passed("the IOMMU passes devices through", proof)
+    elif not kinds and not passed and not _translates(options) and _log_is_short(look):
+        yield look.unknown(
+            "whether the IOMMU passes devices through is told neither by its groups nor by the kernel's log",
+            Proof("/sys/class/iommu", " ".join(units)[:200]),
+        )
+    elif passed and not kinds & {"DMA", "DMA-FQ"}:
         yield look.passed("the IOMMU passes devices through", Proof("/sys/class/iommu", " ".join(units)[:200]))
+    elif _is_grace(look):
+        text = (
+            "the SMMU of a Grace processor translates addresses, as it is built to: GPUs reach memory by its own links"
+        )
+        yield look.passed(text, Proof("/sys/class/iommu", " ".join(units)[:200]))
     else:
         proofs = (Proof("/proc/cmdline", look.seen.text("kernel-command-line").strip()[:300]),)
         text = "the IOMMU translates addresses of devices: GPUDirect goes through the root complex"
         yield look.warn("P1", text, Proof("/sys/class/iommu", " ".join(units)[:200]), *proofs)
+
+
+def _kinds(look: Look) -> dict[str, str]:
+    """Path → ``identity``, ``DMA`` or ``DMA-FQ``, of the groups in which GPUs are, else of all. Empty where they can't
+    be read."""
+    try:
+        told = look.seen.present("iommu-types")
+        links = look.seen.present("pci-groups")
+        slots = {one.slot for one in pci.gpus(machine.functions(look.seen))}
+    except NotObserved:
+        return {}
+    groups = {target.rsplit("/", 1)[-1] for path, target in links.items() if path.split("/")[-2].lower() in slots}
+    return {path: text for path, text in told.items() if not groups or path.split("/")[-2] in groups}
+
+
+def _translates(options: dict[str, str]) -> bool:
+    """The kernel was told to: its own default is not asked for then."""
+    asked = (("iommu.passthrough", "0"), ("intel_iommu", "on"), ("iommu", "nopt"))
+    return any(options.get(name) == value for name, value in asked)
+
+
+def _log_is_short(look: Look) -> bool:
+    """The line in which the kernel tells its default, at its start, may be missing."""
+    try:
+        told = machine.reader(look.seen, "kernel")
+    except NotObserved:
+        return True
+    first, boot = told.get("first"), told.get("boot")
+    late = not isinstance(first, (int, float)) or not isinstance(boot, (int, float)) or first > boot + 60.0
+    return late or bool(told.get("cut") or told.get("part"))
+
+
+def _is_grace(look: Look) -> bool:
+    """GH200 and GB200: the processor's SMMU stands between by design, and passing it by is not NVIDIA's advice."""
+    if _GRACE.search(machine.dmi(look.seen).get("product_name", "")):
+        return True
+    try:
+        return any(_GRACE.search(gpu.name or "") for gpu in machine.gpus(look.seen))
+    except NotObserved:
+        return False
 
 
 def _groups(look: Look) -> dict[str, str]:
@@ -240,7 +297,7 @@ CHECKS: Iterable[NodeCheck] = (
     NodeCheck(
         "node.iommu",
         "The IOMMU does not stand in the way",
-        (*GPU_SOURCES, "kernel-command-line", "iommu-groups", "kernel"),
+        (*GPU_SOURCES, "kernel-command-line", "iommu-groups", "iommu-types", "pci-groups", "kernel"),
         _iommu,
     ),
     NodeCheck(

@@ -27,6 +27,8 @@ _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
 #: DCGM's log is in the node's local time, whatever that is.
 _ZONES_S = 14 * 3600.0
 _DAY_S = 86400.0
+#: A GPU that is being registered: some seconds after the driver was loaded.
+_UNDER_WAY = ("in progress", "not started")
 
 
 def _links_wanted(look: Look) -> int | None:
@@ -42,7 +44,8 @@ def _nvlink(look: Look) -> Iterator[Finding]:
         return
     found = nvlink.status(look.seen.text("nvlink-status"))
     up = [links.active for links in found.values()]
-    if wanted is None and not any(up) and not any(links.inactive for links in found.values()):
+    linked = _is_linked(look)
+    if wanted is None and not any(up) and not linked and not any(links.inactive for links in found.values()):
         yield look.not_applicable(_NO_LINKS)
         return
     if wanted is None and not any(up):
@@ -55,8 +58,27 @@ def _nvlink(look: Look) -> Iterator[Finding]:
     for gpu, links in short.items():
         yield _short(look, gpu, links, least, sure=wanted is not None or links.active > 0)
     yield from _errors(look)
-    if not short:
+    untold = _untold(look, len(found))
+    if untold:
+        yield look.unknown(f"{_STATUS} tells of {len(found)} GPUs, and {untold} are here")
+    elif not short:
         yield look.passed(f"{least} NVLinks of each GPU are up")
+
+
+def _untold(look: Look, told: int) -> int:
+    """How many GPUs nvidia-smi lists, where that is more than were told of; else 0."""
+    listed = len(_gpus_or_none(look) or ())
+    return listed if listed > told else 0
+
+
+def _is_linked(look: Look) -> bool:
+    """By what else tells of NVLink: the paths between GPUs, and their registration with its fabric."""
+    if any((gpu.fabric[0] or "").lower() not in ("", "not supported") for gpu in _gpus_or_none(look) or ()):
+        return True
+    try:
+        return any(word.startswith("NV") for word in topo.read(look.seen.text("gpu-topology")).pairs().values())
+    except NotObserved:
+        return False
 
 
 def _short(look: Look, gpu: str, links: Links, least: int, *, sure: bool) -> Finding:
@@ -121,6 +143,8 @@ def _manager(look: Look) -> Iterator[Finding]:
     if services.is_absent(values):
         proof = Proof(proof.source, f"LoadState={values.get('LoadState')}")
         yield look.fail("P0", "nvidia-fabricmanager is not installed: GPUs behind NVSwitches can't start CUDA", proof)
+    elif values.get("ActiveState") in ("activating", "reloading"):
+        yield look.unknown("nvidia-fabricmanager starts just now: look again in a minute", proof)
     elif active is False:
         yield look.fail("P0", "nvidia-fabricmanager does not run: GPUs behind NVSwitches can't start CUDA", proof)
     elif active is None:
@@ -145,11 +169,21 @@ def _has_switches(look: Look) -> bool:
 
 def _registered(look: Look) -> Iterator[Finding]:
     """From Hopper on each GPU registers with the fabric; ``N/A`` before."""
-    for gpu in _gpus_or_none(look) or ():
+    found = _gpus_or_none(look) or ()
+    silent = [gpu.label for gpu in found if gpu.fabric[0] is None]
+    if silent and len(silent) < len(found):
+        yield look.unknown(f"the NVLink fabric's state is not told of {', '.join(silent)}")
+    for gpu in found:
         state, status = gpu.fabric
         if state is None or (state.lower() == "completed" and (status or "success").lower() == "success"):
             continue
         proof = machine.smi_proof(f"{gpu.bus} fabric: state {state}, status {status}")
+        if state.lower() in _UNDER_WAY:
+            yield look.unknown(f"{gpu.label}: its registration with the NVLink fabric is under way: {state}", proof)
+            continue
+        if state.lower() != "completed" or (status or "").lower() in ("unknown error", "unknown"):
+            yield look.unknown(f"{gpu.label}: its state in the NVLink fabric is not known: {state}, {status}", proof)
+            continue
         yield look.fail(
             "P0", f"{gpu.label}: not registered with the NVLink fabric: {state}, {status}", proof, gpu=gpu.bus or ""
         )
@@ -185,17 +219,38 @@ def _topology(look: Look) -> Iterator[Finding]:
             raise NotObserved("nvidia-smi topo -m: no matrix in its answer")
         yield look.not_applicable("one GPU has no peer")
         return
+    untold = _pairs_missing(look, pairs)
+    if untold:
+        yield look.unknown(f"nvidia-smi topo -m: {untold}", *_first_line(look))
     words = Counter(pairs.values())
     linked = [word for word in words if word.startswith("NV")]
+    peers = list(_peers(look))
+    whole = not untold and all(one.status != "UNKNOWN" for one in peers)
     if wanted or (wanted is None and linked and len(linked) == 1 and words[linked[0]] * 2 > len(pairs)):
-        yield from _all_linked(look, pairs)
-    else:
+        yield from _all_linked(look, pairs, whole=whole)
+    elif not untold:
         told = ", ".join(f"{number} by {word}" for word, number in words.most_common())
         yield look.passed(f"paths between GPUs: {told}")
-    yield from _peers(look)
+    yield from peers
 
 
-def _all_linked(look: Look, pairs: Mapping[tuple[str, str], str]) -> Iterator[Finding]:
+def _pairs_missing(look: Look, pairs: Mapping[tuple[str, str], str]) -> str:
+    """What keeps a matrix from telling of all GPUs that nvidia-smi lists; empty where it does."""
+    listed = len(_gpus_or_none(look) or ())
+    wanted = listed * (listed - 1) // 2
+    return (
+        f"paths of {len(pairs)} of {wanted} pairs of GPUs are told in words that are known"
+        if len(pairs) < wanted
+        else ""
+    )
+
+
+def _first_line(look: Look) -> list[Proof]:
+    lines = [line for line in look.seen.text("gpu-topology").splitlines() if line.strip().startswith("GPU")]
+    return [Proof("nvidia-smi topo -m", line.strip()[:200]) for line in lines[:2]]
+
+
+def _all_linked(look: Look, pairs: Mapping[tuple[str, str], str], *, whole: bool) -> Iterator[Finding]:
     common = Counter(pairs.values()).most_common(1)[0][0]
     plain = {pair: word for pair, word in pairs.items() if not word.startswith("NV")}
     fewer = {pair: word for pair, word in pairs.items() if word not in plain.values() and word != common}
@@ -204,7 +259,7 @@ def _all_linked(look: Look, pairs: Mapping[tuple[str, str], str]) -> Iterator[Fi
         yield look.fail("P0", f"{len(plain)} of {len(pairs)} pairs of GPUs are not joined by NVLink", *proofs)
     elif fewer:
         yield look.warn("P1", f"{len(fewer)} of {len(pairs)} pairs of GPUs have another number of NVLinks", *proofs)
-    else:
+    elif whole:
         yield look.passed(f"all pairs of GPUs are joined by NVLink ({common})")
 
 
@@ -217,7 +272,10 @@ def _peers(look: Look) -> Iterator[Finding]:
     except NotObserved as error:
         yield look.unknown(str(error))
         return
-    bad = {pair: word for pair, word in pairs.items() if word != "OK"}
+    bad = {pair: word for pair, word in pairs.items() if word not in ("OK", "U")}
+    unknown = _pairs_missing(look, {pair: word for pair, word in pairs.items() if word != "U"})
+    if unknown:
+        yield look.unknown(f"nvidia-smi topo -p2p n: {unknown}")
     if bad:
         proofs = [Proof("nvidia-smi topo -p2p n", f"{one} {other} {word}") for (one, other), word in bad.items()]
         yield look.fail("P0", f"the driver allows no P2P by NVLink for {len(bad)} of {len(pairs)} pairs", *proofs)
@@ -259,7 +317,7 @@ def _dcgm(look: Look) -> Iterator[Finding]:
 def _dcgm_log(look: Look) -> Iterator[Finding]:
     """The newest log of DCGM's diagnostics, as far as it is of the window."""
     try:
-        files = look.seen.present("dcgm-log")
+        files = look.seen.present("dcgm-log", part=True)
     except NotObserved:
         return
     start = machine.window(look.seen)[0] - _ZONES_S
@@ -292,7 +350,7 @@ CHECKS: Iterable[NodeCheck] = (
     NodeCheck(
         "node.nvlink",
         "All NVLinks are up and without errors",
-        (*GPU_SOURCES, "nvlink-status", "nvlink-errors"),
+        (*GPU_SOURCES, "nvlink-status", "nvlink-errors", "gpu-topology"),
         _nvlink,
         explains=("node.p2p-topology", "node.dcgm"),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from nccl_slurm.doctor.check import Finding, NotObserved, Proof
 from nccl_slurm.doctor.checks.node import machine
 from nccl_slurm.doctor.checks.node.look import Look, NodeCheck
 from nccl_slurm.doctor.checks.node.machine import GPU_SOURCES, smi_proof
+from nccl_slurm.doctor.gather import CONTAINER
 from nccl_slurm.doctor.read import pci
 from nccl_slurm.doctor.read.smi import Gpu
 from nccl_slurm.doctor.table import table
@@ -21,8 +23,18 @@ _NONE = "this machine has no NVIDIA GPU"
 _HARDWARE = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 _SOFT = ("sw_thermal_slowdown",)
 #: Programs of the driver and of monitoring that hold GPUs all the time.
-_RESIDENT = ("nvidia-persiste", "nv-hostengine", "nvidia-smi", "dcgm-exporter", "nvidia-fabricm", "nv-fabricmanage")
+_RESIDENT = (
+    "nvidia-persiste",
+    "nv-hostengine",
+    "nvidia-smi",
+    "dcgm-exporter",
+    "nvidia-fabricm",
+    "nv-fabricmanage",
+    "nvidia-cuda-mps",
+)
 _YOUNG_S = 300.0
+#: What a program without a GPU of its own is told only where the driver itself is gone.
+_DEAD = re.compile(r"couldn't communicate|version mismatch|GPU is lost|driver (?:is )?not loaded", re.IGNORECASE)
 _RESIDENT_MORE = ("dcgmi", "nvvs", "nvsm", "nvidia-imex", "nv_fabricmanager", "Xorg", "gpud", "node_exporter")
 
 
@@ -73,19 +85,37 @@ def _answered(look: Look, wanted: int | None, why: str, on_bus: Sequence[pci.Fun
         yield look.unknown("Slurm gave this look no GPU: nvidia-smi can't list them")
         return
     listed, proof = _listed(look)
-    if listed is None:
+    if listed is None and (not _in_a_job(look) or _DEAD.search(proof.line)):
         yield look.fail("P0", f"the GPU driver does not answer: {proof.line}", proof, wanted=str(wanted or ""))
         return
     least = len(given) if given is not None else wanted
-    if least is not None and listed < least:
+    if listed is None or (least is not None and listed < least):
         shown = "given by Slurm" if given is not None else why
-        yield look.fail("P0", f"{listed} of {least} GPUs ({shown}) answer", proof, *_undriven(on_bus))
+        yield _fewer(look, f"{listed or 0} of {least} GPUs ({shown}) answer", proof, on_bus)
     elif wanted is not None and given is None and listed > wanted:
         yield look.warn("P2", f"{listed} GPUs, and Slurm counts on {wanted}", proof)
     elif least is None:
         yield look.unknown(f"{listed} GPUs answer; how many there should be was not told by Slurm or DMI", proof)
     else:
         yield look.passed(f"{listed} GPUs answer", proof)
+
+
+def _fewer(look: Look, text: str, proof: Proof, on_bus: Sequence[pci.Function] | None) -> Finding:
+    """Slurm shows a job no GPU but its own, and counts the parts of a GPU that is split (MIG) one by one."""
+    if _in_a_job(look):
+        return look.unknown(f"{text}; this look is in a job, and which GPUs Slurm gave to it is not told", proof)
+    if look.seen.gpus is not None and _has_parts(look):
+        return look.unknown(f"{text}: GPUs are split (MIG), and Slurm counts their parts", proof)
+    return look.fail("P0", text, proof, *_undriven(on_bus))
+
+
+def _in_a_job(look: Look) -> bool:
+    """Of which it is not told what it may see."""
+    return look.seen.job is not None and look.seen.gpus is None
+
+
+def _has_parts(look: Look) -> bool:
+    return machine.counts_parts(look.seen) or any(gpu.mig for gpu in machine.gpus(look.seen))
 
 
 def _listed(look: Look) -> tuple[int | None, Proof]:
@@ -105,15 +135,21 @@ def _undriven(on_bus: Sequence[pci.Function] | None) -> list[Proof]:
     return [Proof("/sys/bus/pci/devices", f"{one.slot}: no driver") for one in on_bus or () if one.driver is None]
 
 
+_MAYBE = "with a GPU open can't be ended now: whether they hang in its driver is not told (look again, as root)"
+
+
 def _stuck(look: Look) -> Iterator[Finding]:
     try:
         rows = look.seen.reader("stuck")
     except NotObserved:
         return
-    held = [row for row in machine.rows(rows) if row.get("gpu")]
-    if held:
+    for driver, text in ((True, "hang in the GPU driver and can't be ended"), (None, _MAYBE)):
+        held = [row for row in machine.rows(rows) if row.get("gpu") and row.get("driver") is driver]
         proofs = [Proof(f"/proc/{row.get('pid')}/stat", f"{row.get('comm')} D {row.get('wchan')}") for row in held]
-        yield look.fail("P0", f"{len(held)} processes hang in the GPU driver and can't be ended", *proofs)
+        if held and driver:
+            yield look.fail("P0", f"{len(held)} processes {text}", *proofs)
+        elif held:
+            yield look.unknown(f"{len(held)} processes {text}", *proofs)
 
 
 # memory
@@ -181,7 +217,7 @@ def _rows(look: Look) -> Iterator[Finding]:
     if found is None:
         yield look.not_applicable(_NONE)
         return
-    told = [gpu for gpu in found if gpu.remap_failure is not None or gpu.remap_pending is not None]
+    told = [gpu for gpu in found if gpu.remap_failure is not None and gpu.remap_pending is not None]
     for gpu in found:
         yield from _rows_of(look, gpu)
     good = [gpu for gpu in told if not (gpu.remap_failure or gpu.remap_pending or gpu.retired_pending)]
@@ -189,9 +225,18 @@ def _rows(look: Look) -> Iterator[Finding]:
         rows = sum(gpu.remapped or 0 for gpu in good)
         more = f"; {rows} rows were remapped before, which is done with" if rows else ""
         yield look.passed(f"{len(good)} GPUs without a remapping that failed or waits{more}")
-    silent = [gpu.label for gpu in found if gpu not in told and gpu.retired_pending is None]
+    wrong = [gpu for gpu in found if gpu.remap_failure or gpu.remap_pending or gpu.retired_pending]
+    paged = [gpu for gpu in found if gpu not in told and gpu.retired_pending is False and not _remaps(gpu)]
+    if paged:
+        yield look.passed(f"{len(paged)} GPUs without a retired page that waits")
+    silent = [gpu.label for gpu in found if gpu not in (*told, *wrong, *paged)]
     if silent:
         yield look.unknown(f"the driver tells no remapped rows of {', '.join(silent)}")
+
+
+def _remaps(gpu: Gpu) -> bool:
+    """Before Ampere pages were retired, and no rows remapped: then both of its flags are untold."""
+    return gpu.remap_failure is not None or gpu.remap_pending is not None
 
 
 def _rows_of(look: Look, gpu: Gpu) -> Iterator[Finding]:
@@ -216,11 +261,14 @@ def _clocks(look: Look) -> Iterator[Finding]:
     if found is None:
         yield look.not_applicable(_NONE)
         return
-    if all(gpu.throttle is None for gpu in found):
+    silent = [gpu.label for gpu in found if gpu.throttle is None]
+    if len(silent) == len(found):
         raise NotObserved("the driver tells no reasons for lowered clocks")
     wrong = [finding for gpu in found for finding in _slowed(look, gpu)]
     yield from wrong
-    if not wrong:
+    if silent:
+        yield look.unknown(f"the driver tells no reasons for lowered clocks of {', '.join(silent)}")
+    elif not wrong:
         yield look.passed(f"no GPU of {len(found)} is slowed by heat or hardware")
 
 
@@ -246,14 +294,21 @@ def _power(look: Look) -> Iterator[Finding]:
     if not told:
         raise NotObserved("the driver tells no power limits")
     low = [gpu for gpu in told if (gpu.power_limit or 0.0) < (gpu.power_default or 0.0) * table()["power-share"]]
-    alike = len(low) == len(told) > 1 and len({gpu.power_limit for gpu in low}) == 1
+    silent = [gpu.label for gpu in found if gpu not in told]
+    alone = len(found) == 1 and (look.seen.job is not None or look.seen.gpus is not None)
+    alike = len(low) == len(told) and (len(told) > 1 or alone) and len({gpu.power_limit for gpu in low}) == 1
     for gpu in [] if alike else low:
         text = f"{gpu.label}: power limit {gpu.power_limit:g} W, by default {gpu.power_default:g} W"
         yield look.warn("P1", text, _power_proof(gpu), gpu=gpu.bus or str(gpu.index), watts=f"{gpu.power_default:g}")
     if alike:
-        text = f"power limits of all GPUs are lowered alike: {low[0].power_limit:g} of {low[0].power_default:g} W"
+        whose = (
+            "the power limit of the one GPU here is lowered" if alone else "power limits of all GPUs are lowered alike"
+        )
+        text = f"{whose} lowered: {low[0].power_limit:g} of {low[0].power_default:g} W"
         yield look.warn("P2", text, *map(_power_proof, low), watts=f"{low[0].power_default:g}")
-    if not low:
+    if silent:
+        yield look.unknown(f"the driver tells no power limits of {', '.join(silent)}")
+    elif not low:
         limits = ", ".join(sorted({f"{gpu.power_limit:g} W" for gpu in told}))
         yield look.passed(f"power limits of {len(told)} GPUs are not lowered ({limits})")
 
@@ -264,6 +319,9 @@ def _power_proof(gpu: Gpu) -> Proof:
 
 # processes
 
+#: A service that the site started, slurmd itself apart: what a job left behind may stand there.
+_SERVICE = re.compile(r"/system\.slice/(?!slurm|user@)[^/\n]{1,200}\.service", re.MULTILINE)
+
 
 def _processes(look: Look) -> Iterator[Finding]:
     """A program that holds a GPU and belongs to no job takes its memory and time from the next one."""
@@ -272,17 +330,24 @@ def _processes(look: Look) -> Iterator[Finding]:
         return
     told = machine.reader(look.seen, "gpu-holders")
     rows = machine.rows(told.get("processes"))
-    left = [row for row in rows if _is_left(look, row)]
+    judged = [(_standing(look, row), row) for row in rows]
+    left = [row for standing, row in judged if standing == "left"]
+    unsure = [row for standing, row in judged if standing == "unsure"]
     if left:
         proofs = [Proof(f"/proc/{row.get('pid')}", _named(row)) for row in left]
         text = f"{len(left)} processes hold a GPU and belong to no running job: {', '.join(map(_named, left[:4]))}"
         yield look.fail("P1", text, *proofs, pid=str(left[0].get("pid")))
+    elif unsure:
+        proofs = [Proof(f"/proc/{row.get('pid')}/cgroup", f"{_named(row)} {row.get('cgroup')}") for row in unsure]
+        yield look.unknown(f"whether {len(unsure)} processes that hold a GPU are of a job can't be told", *proofs)
+    elif told.get("more"):
+        yield look.unknown(f"{told['more']} more processes hold a GPU than are judged")
     elif told.get("unreadable") and look.seen.uid and not _nobody_computes(look):
         yield look.unknown(
             f"whether {told['unreadable']} processes of other users hold a GPU can't be seen: look as root"
         )
     else:
-        yield look.passed(f"{len(rows)} processes hold a GPU, each of a job or of the driver's own services")
+        yield look.passed(f"{len(rows)} processes hold a GPU, each of a job, of a service, or a reader of counters")
 
 
 def _nobody_computes(look: Look) -> bool:
@@ -294,14 +359,21 @@ def _nobody_computes(look: Look) -> bool:
     return look.seen.gpus is None and bool(found.gpus) and not found.processes
 
 
-def _is_left(look: Look, row: Mapping[str, Any]) -> bool:
-    """On an idle node a job's processes have outlived it. What is young may be a health check, or of a job that began
-    after Slurm was asked."""
+def _standing(look: Look, row: Mapping[str, Any]) -> str:
+    """``left``, ``unsure`` or ``well``. On an idle node a job's processes have outlived it. What is young may be a
+    health check, or of a job that began after Slurm was asked; what does not compute takes nothing from anybody."""
     start = row.get("start")
     young = isinstance(start, (int, float)) and look.seen.at - start < _YOUNG_S
-    if young or str(row.get("comm", "")).startswith((*_RESIDENT, *_RESIDENT_MORE)):
-        return False
-    return row.get("job") is None or look.seen.slurm.get("State", "").split("+")[0] == "IDLE"
+    resident = str(row.get("comm", "")).startswith((*_RESIDENT, *_RESIDENT_MORE))
+    if young or resident or not row.get("computes"):
+        return "well"
+    idle = look.seen.slurm.get("State", "").split("+")[0] == "IDLE"
+    cgroup = str(row.get("cgroup") or "")
+    if idle and (row.get("job") or row.get("claims")):
+        return "left"
+    if row.get("job") is not None or _SERVICE.search(cgroup):
+        return "well"
+    return "unsure" if row.get("claims") or CONTAINER.search(cgroup) else "left"
 
 
 def _named(row: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ with a driver's own form. What each is worth is in data/xid.toml and data/faults
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,18 @@ _SYSTEM = (
 )
 _HEAVY = ("reboot", "replace")
 _TIMES = 40
+#: ``gpu_recovery_action`` (nvidia-smi): None, GPU Reset, Node Reboot, Drain P2P, Drain and Reset, GPU Unavailable.
+_ASKED = re.compile(r"reset|reboot|drain|unavailable|reload|recover")
+_ASKS_NOTHING = ("none", "n/a", "[n/a]", "", "not supported", "[not supported]", "no action")
+#: Errors that the hardware put right by itself: words of AER, of the firmware (GHES), of machine checks and of EDAC.
+_CORRECTED = re.compile(
+    r"corrected error|correctable error|severity[=:] ?correct|type: ?corrected|corrected by h/w|no action req"
+    r"|\b\d+ CE\b|\|CE\|",
+    re.IGNORECASE,
+)
+_UNCORRECTED = re.compile(r"uncorrect|fatal|\b\d+ UE\b|\|UE\||\|UC\||deferred error", re.IGNORECASE)
+#: Lines of one error follow one another.
+_SAME_S = 2.0
 
 
 def _xids(look: Look) -> Iterator[Finding]:
@@ -51,11 +64,12 @@ def _xids(look: Look) -> Iterator[Finding]:
             told.setdefault((_what(one), priority), []).append(one)
     for (what, priority), group in sorted(told.items(), key=lambda item: (item[0][1], item[1][0].fault.time or 0.0)):
         yield _of_gpu(look, what, priority, group)
-    if not told:
+    lost = _lost(look)
+    if not told and not lost:
         quiet = len(facts)
         more = f"; {quiet} lines that ask for nothing" if quiet else ""
         yield look.passed(f"no Xid that asks for a step {machine.window(look.seen)[1]}{more}")
-    yield from _lost(look)
+    yield from lost
 
 
 def _weight(one: Judgement) -> Priority | None:
@@ -94,9 +108,12 @@ def _recovery(look: Look) -> Iterator[Finding]:
     except NotObserved:
         return
     for gpu in found:
-        if gpu.recovery not in (None, "None"):
-            proof = machine.smi_proof(f"{gpu.bus} gpu_recovery_action: {gpu.recovery}")
+        word = (gpu.recovery or "none").strip().lower()
+        proof = machine.smi_proof(f"{gpu.bus} gpu_recovery_action: {gpu.recovery}")
+        if _ASKED.search(word):
             yield look.fail("P0", f"{gpu.label}: the driver asks for: {gpu.recovery}", proof, gpu=gpu.bus or "")
+        elif word not in _ASKS_NOTHING:
+            yield look.unknown(f"{gpu.label}: the driver's word on a recovery is not known: {gpu.recovery}", proof)
 
 
 def _oom(look: Look) -> Iterator[Finding]:
@@ -108,7 +125,7 @@ def _oom(look: Look) -> Iterator[Finding]:
         proofs = [Proof("kernel log", fact.text) for fact in kills]
         text = f"the kernel ended programs for want of memory: {', '.join(names[:4])}"
         yield look.warn("P1", text, *proofs, since=kills[0].time, times=str(len(kills)))
-    else:
+    elif not _lost(look):
         yield look.passed(f"no program was ended for want of memory {machine.window(look.seen)[1]}")
     yield from _lost(look)
 
@@ -117,7 +134,11 @@ def _system(look: Look) -> Iterator[Finding]:
     facts = [fact for fact in _facts(look, _SYSTEM) if not _is_of_the_start(look, fact)]
     judged = zip(facts, judge((of_fact(fact) for fact in facts), default()), strict=True)
     groups: dict[tuple[str, str, Priority | None], list[Fact]] = {}
+    mended = _mended(facts)
     for fact, one in judged:
+        if id(fact) in mended:
+            groups.setdefault((_MENDED, one.action, "P2"), []).append(fact)
+            continue
         broken = fact.kind in _BROKEN or one.action in _HEAVY
         weight: Priority | None = "P0" if broken else None if one.action in ("none", "unknown") else "P1"
         groups.setdefault((fact.kind, one.action, weight), []).append(fact)
@@ -128,10 +149,24 @@ def _system(look: Look) -> Iterator[Finding]:
         if weight == "P0":
             yield look.fail("P0", text, *proofs, since=since, action=action, times=str(len(group)))
         else:
-            yield look.warn("P1", text, *proofs, since=since, action=action, times=str(len(group)))
-    if not wrong:
+            yield look.warn(weight or "P1", text, *proofs, since=since, action=action, times=str(len(group)))
+    if not wrong and not _lost(look):
         yield look.passed(f"no panic, lockup, hung task, machine check or lost link {machine.window(look.seen)[1]}")
     yield from _lost(look)
+
+
+def _mended(facts: Sequence[Fact]) -> set[int]:
+    """``id`` of lines that tell of corrected errors. A line that tells no severity goes with those beside it."""
+    checks = [fact for fact in facts if fact.kind == "kernel.machine-check"]
+    heavy = [fact.time or 0.0 for fact in checks if _UNCORRECTED.search(fact.text)]
+    light = [fact for fact in checks if not _UNCORRECTED.search(fact.text) and _CORRECTED.search(fact.text)]
+    found = {id(fact) for fact in light}
+    for fact in checks:
+        at = fact.time or 0.0
+        near = any(abs(at - (one.time or 0.0)) <= _SAME_S for one in light)
+        if near and not any(abs(at - other) <= _SAME_S for other in heavy):
+            found.add(id(fact))
+    return found
 
 
 def _is_of_the_start(look: Look, fact: Fact) -> bool:
@@ -142,7 +177,9 @@ def _is_of_the_start(look: Look, fact: Fact) -> bool:
     )
 
 
+_MENDED = "corrected"
 _WORDS = {
+    _MENDED: "errors that the hardware corrected by itself",
     "kernel.panic": "a panic or a fault of the kernel itself",
     "kernel.lockup": "CPUs that hang",
     "kernel.hung-task": "tasks that wait for minutes (disk, network file system, or a GPU driver)",
@@ -172,14 +209,18 @@ def _facts(look: Look, kinds: Sequence[str]) -> list[Fact]:
     return [fact for fact in found if fact.kind in kinds]
 
 
-def _lost(look: Look) -> Iterator[Finding]:
-    """Lines that are gone may have been the ones that matter."""
+def _lost(look: Look) -> list[Finding]:
+    """Lines that are gone or were not read may have been the ones that matter."""
     told = _log(look)
     start, first = machine.window(look.seen)[0], told.get("first")
+    if told.get("part"):
+        return [look.unknown(f"the kernel log was read in part: {str(told['part'])[:300]}")]
     if isinstance(first, (int, float)) and first > max(start, float(told.get("boot") or 0.0)) + 5 * _SLACK_S:
-        yield look.unknown("older lines of the kernel log are overwritten: what they said is not known")
-    elif told.get("cut"):
-        yield look.unknown("there are more kernel lines than are read: the oldest are left out")
+        return [look.unknown("older lines of the kernel log are overwritten, or too many: what they said is not known")]
+    kept = next((line[0] for line in told["lines"] if isinstance(line, list) and line), None)
+    if told.get("cut") and not (isinstance(kept, (int, float)) and kept < start - _SLACK_S):
+        return [look.unknown("there are more kernel lines of drivers than are read: the oldest are left out")]
+    return []
 
 
 CHECKS: Iterable[NodeCheck] = (

@@ -19,6 +19,7 @@ __all__ = [
     "PCI_SOURCES",
     "RDMA_SOURCES",
     "asked",
+    "counts_parts",
     "devices",
     "dmi",
     "fields",
@@ -40,12 +41,14 @@ __all__ = [
 
 PCI_SOURCES = ("pci-ids", "pci-drivers")
 #: Of every check that must know whether this machine has GPUs at all.
-GPU_SOURCES = ("nvidia-smi", "nvidia-gpus", *PCI_SOURCES, "dmi")
+GPU_SOURCES = ("nvidia-smi", "nvidia-gpus", "nvidia-driver", *PCI_SOURCES, "dmi")
 RDMA_SOURCES = ("rdma-ports", "rdma-drivers", "rdma-devices")
 _GRES = re.compile(r"(?:^|,)gpu(?::([A-Za-z0-9_.-]{1,60}))?:([0-9]{1,4})(?=[(,]|\Z)")
 #: Of a part of a GPU (MIG): ``1g.10gb``, ``a100_3g.20gb``.
 _PART = re.compile(r"(?:^|_)[0-9]g\.[0-9]{1,3}gb")
 _SMI = "nvidia-smi -q -x"
+#: Words of nvidia-smi that are an answer of its driver, though no table of GPUs.
+_SAYS_NO = re.compile(r"\A(?!\s*<)[^\n]{0,200}(?:no devices|not found|fail|unable|error|lost)", re.IGNORECASE)
 
 
 def instance(seen: Observation) -> Instance | None:
@@ -72,6 +75,11 @@ def gres(seen: Observation) -> int | None:
     return sum(int(number) for _, number in found)
 
 
+def counts_parts(seen: Observation) -> bool:
+    """Whether Slurm counts parts of GPUs (MIG) on this node."""
+    return any(_PART.search(name) for name, _ in _GRES.findall(seen.slurm.get("Gres", "")))
+
+
 def functions(seen: Observation, *keys: str) -> list[pci.Function]:
     """PCI functions. Raises where the bus can't be read; ``keys``: further sources of the same files."""
     sources: list[Mapping[str, str]] = [seen.files("pci-ids")]
@@ -84,16 +92,24 @@ def functions(seen: Observation, *keys: str) -> list[pci.Function]:
 
 
 def has_gpus(seen: Observation) -> bool | None:
-    """None: neither the bus, nor the driver, nor Slurm or DMI tell."""
+    """None: neither the bus, nor the driver, nor Slurm or DMI tell. A driver that is loaded found GPUs once: it does
+    not load without one."""
     row = instance(seen)
-    if (row is not None and row.gpus) or gres(seen):
+    if (row is not None and row.gpus) or gres(seen) or _has_driver(seen):
         return True
     try:
-        if seen.present("nvidia-gpus"):
+        if seen.present("nvidia-gpus", part=True):
             return True
         return bool(pci.gpus(functions(seen)))
     except NotObserved:
         return None
+
+
+def _has_driver(seen: Observation) -> bool:
+    try:
+        return any("NVRM" in text for text in seen.present("nvidia-driver", part=True).values())
+    except NotObserved:
+        return False
 
 
 def gpus(seen: Observation) -> Sequence[smi.Gpu]:
@@ -107,6 +123,8 @@ def gpus(seen: Observation) -> Sequence[smi.Gpu]:
 def asked(seen: Observation) -> smi.Smi:
     output = seen.command("nvidia-smi")
     found = smi.read(output.out)
+    if found.gpus is None and output.rc == 0 and not _SAYS_NO.search(output.out):
+        raise NotObserved(f"nvidia-smi: its answer can't be read: {found.why}")
     if found.gpus is None and output.rc != 0:
         lines = (output.err.strip() or output.out.strip()).splitlines()
         raise NotObserved(f"nvidia-smi: {lines[0][:200] if lines else f'status {output.rc}'}")

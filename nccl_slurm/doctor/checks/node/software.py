@@ -53,9 +53,17 @@ def _plugin(look: Look) -> Iterator[Finding]:
     if not _cards(look):
         yield look.not_applicable("no EFA card is here: NCCL needs no plugin for it")
         return
-    ranks = _by_rank(look, "ofi-plugin", "net-plugin")
+    everyone = _by_rank(look, "ofi-plugin", "net-plugin")
+    ranks = [(row, found) for row, found in everyone if not _stays_here(row)]
     without = [row for row, found in ranks if not found]
-    if without:
+    early = [row for row in without if not _talks(row, ranks)]
+    if everyone and not ranks:
+        yield look.not_applicable(f"{len(everyone)} ranks with NCCL here talk to no other node: no plugin is needed")
+    elif early:
+        proofs = [_maps(row, "libnccl.so, and no libnccl-net*.so") for row in early]
+        text = f"{len(early)} of {len(ranks)} ranks have NCCL and no plugin, and may have no communicator yet"
+        yield look.unknown(text, *proofs)
+    elif without:
         path = machine.fields(without[0].get("environment")).get("LD_LIBRARY_PATH", "")
         proofs = [_maps(row, "libnccl.so, and no libnccl-net*.so") for row in without]
         proofs.append(Proof(f"/proc/{without[0].get('pid')}/environ", f"LD_LIBRARY_PATH={path}"[:300]))
@@ -66,6 +74,20 @@ def _plugin(look: Look) -> Iterator[Finding]:
         yield look.passed(f"all {len(ranks)} ranks have a plugin mapped", Proof("/proc/*/maps", ", ".join(paths)[:400]))
     else:
         yield from _installed(look)
+
+
+def _stays_here(row: Mapping[str, Any]) -> bool:
+    """Its world is on this node: NCCL needs no network then."""
+    told = machine.fields(row.get("environment"))
+    world, local = told.get("WORLD_SIZE"), told.get("LOCAL_WORLD_SIZE")
+    return told.get("SLURM_JOB_NUM_NODES") == "1" or world == "1" or (world is not None and world == local)
+
+
+def _talks(row: Mapping[str, Any], ranks: Sequence[tuple[Mapping[str, Any], list[Library]]]) -> bool:
+    """It has a communicator: NCCL listens for its peers then; or others of its job on this node have theirs. The
+    library alone is mapped by ``import torch`` already."""
+    peers = [found for other, found in ranks if other.get("job") == row.get("job")]
+    return bool(row.get("listens")) or any(peers)
 
 
 def _installed(look: Look) -> Iterator[Finding]:
@@ -150,7 +172,15 @@ def _several(look: Look, ranks: Sequence[tuple[Mapping[str, Any], list[Library]]
 
 
 def _differing(look: Look, ranks: Sequence[tuple[Mapping[str, Any], list[Library]]], what: str) -> Iterator[Finding]:
-    """Ranks of one node with different files: an environment of some, or two jobs' containers."""
+    """Ranks of one job on one node with different files: an environment of some. Other jobs may have others."""
+    by_job: dict[str, list[tuple[Mapping[str, Any], list[Library]]]] = {}
+    for row, found in ranks:
+        by_job.setdefault(str(row.get("job")), []).append((row, found))
+    for group in by_job.values():
+        yield from _differing_in(look, group, what)
+
+
+def _differing_in(look: Look, ranks: Sequence[tuple[Mapping[str, Any], list[Library]]], what: str) -> Iterator[Finding]:
     versions: dict[str, list[Mapping[str, Any]]] = {}
     for row, found in ranks:
         for one in found:
