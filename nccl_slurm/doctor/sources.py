@@ -191,6 +191,7 @@ _SYSTEM: Mapping[str, Source] = {
     "os-release": _file("/etc/os-release"),
     "clock": Command(["chronyc", "-n", "-c", "tracking"]),
     "clock-systemd": Command(["timedatectl", "show"]),
+    "time-daemons": Reader("daemons", {"names": ["phc2sys", "ptp4l", "sfptpd", "timemaster", "ntpd", "openntpd"]}),
     "logind": _file(
         "/etc/systemd/logind.conf", "/etc/systemd/logind.conf.d/*.conf", "/usr/lib/systemd/logind.conf.d/*"
     ),

@@ -41,6 +41,9 @@ def state(device: str, word: str, port: str = "1") -> Change:
         ("p5", state("rdmap20s0", "1: DOWN"), "FAIL P1", "1 EFA cards are not active"),
         ("p5", lambda m: m.without("/dev/infiniband/uverbs7"), "FAIL P1", "no device file"),
         ("g5", state("rdmap16s0", "1: DOWN"), "FAIL P0", "1 EFA cards are not active"),
+        ("p5", lambda m: unread("rdmap", "ports/1/")(m), "UNKNOWN", "states of 32 of 32 EFA cards"),
+        ("p5", lambda m: unread("rdmap", "ports/1/state")(m), "UNKNOWN", "states of 32 of 32 EFA cards"),
+        ("p5", lambda m: unread("rdmap20s0", "ports/1/state")(m), "UNKNOWN", "states of 1 of 32 EFA cards"),
         ("infiniband", lambda m: None, "NOT-APPLICABLE", "no EFA card"),
         ("plain", lambda m: None, "NOT-APPLICABLE", "no EFA card"),
         (
@@ -87,6 +90,43 @@ def test_every_type_has_its_source() -> None:
     }
 
 
+def unread(device: str, file: str) -> Change:
+    """Files of a card that can't be read are as good as not there; its folder is."""
+
+    def change(machine: Machine) -> None:
+        for path in [path for path in machine.files if path.startswith(f"{RDMA}/{device}") and file in path]:
+            del machine.files[path]
+
+    return change
+
+
+def undriven(machine: Machine) -> None:
+    machine.without("/sys/class/infiniband")
+    for number in range(8):
+        machine.without(f"/sys/bus/pci/devices/0000:{0x60 + number:02x}:00.0/driver")
+
+
+def lost(count: int) -> Change:
+    """So many cards keep their driver and are no RDMA device."""
+    return lambda m: m.without(*(f"{RDMA}/mlx5_{number}" for number in range(count)))
+
+
+def virtual(machine: Machine) -> None:
+    """A virtual function without a use, and a card that is passed on."""
+    for slot, device, driver in (("0000:70:00.1", "0x101e", ""), ("0000:71:00.0", "0x1021", "vfio-pci")):
+        base = f"/sys/bus/pci/devices/{slot}"
+        machine.files.update({f"{base}/vendor": "0x15b3", f"{base}/class": "0x020700", f"{base}/device": device})
+        if driver:
+            machine.links[f"{base}/driver"] = f"../../../bus/pci/drivers/{driver}"
+
+
+@pytest.mark.parametrize("check", ["node.net-counters", "node.peermem", "node.memlock"])
+def test_cards_without_a_driver_are_cards(check: str, tmp_path: Path) -> None:
+    machine = of("infiniband")
+    undriven(machine)
+    assert worst(findings(machine, check, tmp_path)) == "UNKNOWN"
+
+
 def rate(device: str, words: str) -> Change:
     return lambda m: m.files.update({f"{RDMA}/{device}/ports/1/rate": words + "\n"})
 
@@ -97,6 +137,7 @@ def all_down(machine: Machine) -> None:
 
 
 def roce(machine: Machine) -> None:
+    machine.files["/sys/bus/pci/devices/0000:63:00.0/class"] = "0x020000\n"
     machine.files[f"{RDMA}/mlx5_3/ports/1/link_layer"] = "Ethernet\n"
     state("mlx5_3", "1: DOWN")(machine)
 
@@ -111,6 +152,13 @@ def roce(machine: Machine) -> None:
         ("infiniband", all_down, "FAIL P0"),
         ("infiniband", roce, "WARN P2"),
         ("infiniband", rate("mlx5_3", "200 Gb/sec (4X HDR)"), "WARN P1"),
+        ("infiniband", undriven, "FAIL P0"),
+        ("infiniband", lost(4), "FAIL P1"),
+        ("infiniband", lost(1), "FAIL P1"),
+        ("infiniband", virtual, "PASS"),
+        ("infiniband", unread("mlx5_", "ports/1/"), "UNKNOWN"),
+        ("infiniband", unread("mlx5_", "ports/1/state"), "UNKNOWN"),
+        ("infiniband", unread("mlx5_3", "ports/1/state"), "UNKNOWN"),
         ("p5", lambda m: None, "NOT-APPLICABLE"),
         ("plain", lambda m: None, "NOT-APPLICABLE"),
     ],

@@ -70,16 +70,24 @@ def _efa(look: Look) -> Iterator[Finding]:
         yield look.not_applicable("no EFA card belongs to this machine")
         return
     proof = Proof(_FOLDER, " ".join(one.name for one in cards)[:400] or "no EFA device")
-    down = [(card, port) for card in cards for port in card.ports if port.state not in _UP]
+    down = [(card, port) for card in cards for port in card.ports if port.state and port.state not in _UP]
+    untold = _untold(cards)
     if wanted is not None and row is not None and len(cards) < wanted:
         yield _few(look, len(cards), wanted, row.type, proof, on_bus)
     if down:
         yield _down(look, down, len(cards))
     yield from _device_files(look, len(cards))
+    if untold:
+        yield look.unknown(f"states of {len(untold)} of {len(cards)} EFA cards can't be read", proof)
     if wanted is None and not down:
         yield look.unknown(f"{len(cards)} EFA cards; how many belong to this type is not in the table", proof)
-    elif not down and len(cards) >= (wanted or 0):
+    elif not down and not untold and len(cards) >= (wanted or 0):
         yield look.passed(f"{len(cards)} EFA cards, all active", proof)
+
+
+def _untold(cards: Sequence[Device]) -> list[Device]:
+    """Cards without a port that can be read, or with one whose state can't."""
+    return [card for card in cards if not card.ports or any(port.state is None for port in card.ports)]
 
 
 def _few(look: Look, have: int, wanted: int, kind: str, proof: Proof, on_bus: Sequence[pci.Function] | None) -> Finding:
@@ -130,14 +138,37 @@ def _module(look: Look) -> bool:
 def _ports(look: Look) -> Iterator[Finding]:
     """InfiniBand and RoCE. A RoCE port may be unused; of InfiniBand ports none is there for nothing."""
     cards = [one for one in machine.devices(look.seen) if not one.efa]
-    ports = [(card, port) for card in cards for port in card.ports]
-    if not ports:
+    on_bus = machine.rdma_on_bus(look.seen)
+    if not cards and not on_bus:
+        if not machine.dmi(look.seen):
+            raise NotObserved("no InfiniBand or RoCE port is here, and what machine this is (DMI) is not told")
         yield look.not_applicable("no InfiniBand or RoCE port is here")
         return
+    yield from _undriven(look, cards, on_bus)
+    if untold := _untold(cards):
+        yield look.unknown(f"states of {len(untold)} of {len(cards)} cards can't be read: {untold[0].name} ...")
+    yield from _states(look, [(card, port) for card in cards for port in card.ports if port.state])
+
+
+def _undriven(look: Look, cards: Sequence[Device], on_bus: Sequence[pci.Function]) -> Iterator[Finding]:
+    """A card on the bus that is no RDMA device: its driver, or the RDMA part of it, is not loaded or gave it up."""
+    bare = [one for one in on_bus if one.driver is None]
+    fabric = [card for card in cards if not any(port.layer == "Ethernet" for port in card.ports)]
+    gone = max(len(on_bus) - len(fabric), len(bare))
+    if gone <= 0:
+        return
+    proofs = [Proof(f"/sys/bus/pci/devices/{one.slot}", f"driver {one.driver or 'none'}") for one in bare or on_bus]
+    proofs.insert(0, Proof(_FOLDER, " ".join(card.name for card in cards)[:300] or "no device"))
+    text = f"{gone} of {len(on_bus)} InfiniBand cards on the bus are no RDMA device: no driver holds them"
+    yield look.fail("P1" if cards else "P0", text, *proofs, count=str(gone))
+
+
+def _states(look: Look, ports: Sequence[tuple[Device, Port]]) -> Iterator[Finding]:
+    """``ports``: those whose state is told."""
     down = [(card, port) for card, port in ports if port.state not in _UP]
     fabric = [(card, port) for card, port in down if port.layer != "Ethernet"]
     proofs = [_port_proof(card, port) for card, port in (fabric or down)]
-    if len(down) == len(ports):
+    if ports and len(down) == len(ports):
         yield look.fail("P0", "no InfiniBand or RoCE port is active", *proofs, device=ports[0][0].name)
     elif fabric:
         yield look.fail("P1", f"{len(fabric)} InfiniBand ports are not active", *proofs, device=fabric[0][0].name)
@@ -214,7 +245,15 @@ def _of_ports(look: Look) -> list[tuple[str, str, int]] | None:
         groups |= {f"{_FOLDER}/{card.name}/ports/{port.number}": port.counters for port in card.ports}
         for where, counters in groups.items():
             found += ((where, name, value) for name, value in counters.items() if name in _PORT_ERRORS)
-    return found if found or not cards else None
+    return found if found or not (cards or _on_bus(look)) else None
+
+
+def _on_bus(look: Look) -> bool:
+    """Whether the bus has InfiniBand cards, or can't be read."""
+    try:
+        return bool(machine.rdma_on_bus(look.seen))
+    except NotObserved:
+        return True
 
 
 def _of_links(look: Look) -> Iterator[tuple[str, str, int]]:
@@ -308,6 +347,7 @@ def _dns(look: Look) -> Iterator[Finding]:
     told = machine.reader(look.seen, "names")
     rows = {name: one for name, one in told.items() if isinstance(one, dict)}
     if not rows:
+        machine.ranks(look.seen)  # raises where there are some that can't be looked at
         yield look.not_applicable("no rank here goes by a name (MASTER_ADDR)")
         return
     for name, one in rows.items():
@@ -344,15 +384,21 @@ CHECKS: Iterable[NodeCheck] = (
         _efa,
         explains=("node.libfabric", "node.ofi-plugin", "node.peermem"),
     ),
-    NodeCheck("node.ib-ports", "InfiniBand and RoCE ports are active", RDMA_SOURCES, _ports),
+    NodeCheck(
+        "node.ib-ports",
+        "InfiniBand and RoCE ports are active",
+        (*RDMA_SOURCES, *PCI_SOURCES, "pci-devices", "dmi"),
+        _ports,
+        explains=("node.peermem",),
+    ),
     NodeCheck(
         "node.net-counters",
         "Ports lose no packets",
-        (*RDMA_SOURCES, "rdma-counters", "links", "link-drivers", "link-counters"),
+        (*RDMA_SOURCES, *PCI_SOURCES, "pci-devices", "rdma-counters", "links", "link-drivers", "link-counters"),
         _counters,
     ),
     NodeCheck("node.mtu", "Interfaces take large frames", ("links", "link-drivers", "dmi"), _mtu),
-    NodeCheck("node.dns", "Names that ranks go by resolve", ("names",), _dns),
+    NodeCheck("node.dns", "Names that ranks go by resolve", ("names", "ranks"), _dns),
     NodeCheck(
         "node.firewall",
         "The host's firewall lets a job through",
