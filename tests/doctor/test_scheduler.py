@@ -147,6 +147,7 @@ def test_slurmd_version(versions: Sequence[str], expected: set[Any]) -> None:
         ("ALLOCATED", "the node went down last week", ("PASS", None)),  # a reason alone is no state
         ("IDLE+PLANNED", "", ("PASS", None)),
         ("IDLE+CLOUD+POWERED_DOWN", "", ("PASS", None)),
+        ("IDLE+CLOUD+NOT_RESPONDING+POWERED_DOWN", "", ("PASS", None)),
         ("DOWN", "Not responding", ("FAIL", "P1")),
         ("DOWN*", "Not responding", ("FAIL", "P1")),
         ("IDLE*", "", ("FAIL", "P1")),

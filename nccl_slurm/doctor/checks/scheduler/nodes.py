@@ -53,7 +53,7 @@ def _word(node: NodeState) -> _Word | None:
         return _Word("FAIL", "P1", f"slurmd registered with less than slurm.conf has, or never{_means(node)}")
     if node.failed:
         return _Word("FAIL", "P1", f"Slurm gives it no work{_means(node)}")
-    if "NOT_RESPONDING" in node.flags:
+    if "NOT_RESPONDING" in node.flags and "POWERED_DOWN" not in node.flags:
         return _Word("FAIL", "P1", f"slurmd does not answer{_means(node)}")
     if "DRAIN" in node.flags:
         hardware = reason.hardware is True or reason.owner not in ("person", "unknown", "nccl-slurm")
