@@ -230,6 +230,23 @@ NFT = """table inet filter {{
 \t\ttype filter hook forward priority filter; policy drop;
 \t}}
 }}"""
+FIREWALLD = """table inet firewalld {{
+\tchain filter_INPUT {{
+\t\ttype filter hook input priority filter + 10; policy accept;
+\t\tct state {{ established, related }} accept
+\t\tct status dnat accept
+\t\tiifname "lo" accept
+\t\tjump filter_INPUT_ZONES
+\t\tct state invalid drop
+\t\treject with icmpx admin-prohibited
+\t}}
+\tchain filter_INPUT_ZONES {{
+\t\tiifname "eth0" goto filter_IN_zone
+\t}}
+\tchain filter_IN_zone {{
+\t\t{zone}
+\t}}
+}}"""
 SAVED = (
     "*nat\n:INPUT DROP [0:0]\nCOMMIT\n"
     "*filter\n:INPUT {policy} [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n{rule}\nCOMMIT\n"
@@ -250,7 +267,30 @@ SAVED = (
         (NFT.format(policy="accept", rule="udp dport 29500 drop"), None, "PASS"),
         (NFT.format(policy="accept", rule="reject with icmpx admin-prohibited"), None, "WARN P1"),
         (None, SAVED.format(policy="ACCEPT", rule=""), "PASS"),
-        (None, SAVED.format(policy="DROP", rule="-A INPUT -s 10.0.0.0/8 -j ACCEPT"), "WARN P1"),
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -s 10.0.0.0/8 -j ACCEPT"), "UNKNOWN"),
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -s 203.0.113.0/24 -j ACCEPT"), "WARN P1"),
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -p tcp --dport 22 -j ACCEPT"), "WARN P1"),
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -p tcp --dport 29500 -j ACCEPT"), "WARN P1"),  # NCCL's own
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -p tcp -m tcp --dport 1024:65535 -j ACCEPT"), "PASS"),
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -i lo -j ACCEPT"), "WARN P1"),
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -i eth0 -j ACCEPT"), "UNKNOWN"),
+        (None, SAVED.format(policy="DROP", rule='-A INPUT -m comment --comment "a -j b" -j ACCEPT'), "PASS"),
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -m state --state RELATED,ESTABLISHED -j ACCEPT"), "WARN P1"),
+        (None, SAVED.format(policy="ACCEPT", rule="-A INPUT -j CLUSTER\n-A CLUSTER -j DROP"), "WARN P1"),
+        (None, SAVED.format(policy="ACCEPT", rule="-A INPUT -j CLUSTER\n-A CLUSTER -j RETURN\n-A X -j DROP"), "PASS"),
+        (None, SAVED.format(policy="ACCEPT", rule="-A INPUT -j A\n-A A -j ACCEPT\n-A INPUT -j DROP"), "PASS"),
+        (None, SAVED.format(policy="ACCEPT", rule="-A INPUT -j A\n-A A -j B\n-A B -j A\n-A A -j DROP"), "WARN P1"),
+        (None, SAVED.format(policy="ACCEPT", rule="-A INPUT ! -s 10.0.0.0/8 -j DROP"), "UNKNOWN"),
+        (NFT.format(policy="drop", rule="ip saddr 10.0.0.0/8 accept"), None, "UNKNOWN"),
+        (NFT.format(policy="drop", rule="ip saddr @peers counter packets 1 bytes 2 accept"), None, "UNKNOWN"),
+        (NFT.format(policy="drop", rule='counter packets 1 bytes 2 accept comment "drop all"'), None, "PASS"),
+        (NFT.format(policy="drop", rule="tcp dport { 22, 1024-65535 } accept"), None, "PASS"),
+        (NFT.format(policy="drop", rule="ct state vmap { established : accept, invalid : drop }"), None, "WARN P1"),
+        (NFT.format(policy="drop", rule="ct state established,related accept"), None, "WARN P1"),
+        (NFT.format(policy="drop", rule="").replace("table inet", "table ip6"), None, "PASS"),
+        (FIREWALLD.format(zone="accept"), None, "UNKNOWN"),
+        (FIREWALLD.format(zone="tcp dport 22 accept"), None, "WARN P1"),
+        (NFT.format(policy="accept", rule="ip saddr 203.0.113.1 drop\n" * 90000), None, "UNKNOWN"),
         (None, SAVED.format(policy="ACCEPT", rule="-A INPUT -p tcp -m tcp --dport 22 -j REJECT"), "PASS"),
         (None, SAVED.format(policy="ACCEPT", rule="-A INPUT -j DROP"), "WARN P1"),
         (None, SAVED.format(policy="ACCEPT", rule="-A INPUT -j REJECT --reject-with icmp-host-prohibited"), "WARN P1"),
@@ -272,6 +312,23 @@ def test_firewall(nft: str | None, saved: str | None, expected: str, tmp_path: P
         machine.says("nft", nft)
     if saved is not None:
         machine.says("iptables-save", saved)
+    assert worst(findings(machine, "node.firewall", tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "rule", "expected"),
+    [
+        ("drop", "ip saddr 10.0.0.0/8 accept", "PASS"),
+        ("drop", "ip saddr 192.168.0.0/16 accept", "UNKNOWN"),
+        ("accept", "ip saddr 10.0.0.0/8 drop", "WARN P1"),
+        ("accept", "ip saddr != 10.0.0.0/8 drop", "PASS"),
+        ("accept", "ip saddr 172.17.0.0/16 drop", "PASS"),
+    ],
+)
+def test_a_firewall_that_goes_by_address(policy: str, rule: str, expected: str, tmp_path: Path) -> None:
+    """The node's own address is in the network of its peers."""
+    machine = of("p5").says("nft", NFT.format(policy=policy, rule=rule))
+    machine.slurm["NodeAddr"] = "10.0.0.7"
     assert worst(findings(machine, "node.firewall", tmp_path)) == expected
 
 

@@ -44,7 +44,8 @@ class Detection:
 
 @dataclass(frozen=True)
 class Result:
-    """``bad``: it speaks of a faulty instance. ``unclear``: an error that names no fault, as of an upload. ``time``: seconds since 1970."""
+    """``bad``: it speaks of a faulty instance. ``unclear``: an error that names no fault, as of an upload.
+    ``time``: seconds since 1970."""
 
     time: float | None
     instance: str | None

@@ -99,8 +99,9 @@ class Aws:
         return Listed([one for one in told if one is not None], found.cut)
 
     def agents_wrote(self) -> frozenset[str]:
-        """Instances whose health agent wrote in the window: the last part of a stream's name. A long log is read in part:
-        see `agent_wrote`."""
+        """Instances whose health agent wrote in the window: the last part of a stream's name.
+
+        Of a long log a part is read: see `agent_wrote`."""
         found = self._once("agents", lambda: self._lines(AGENT, "", enough=_LINES_ENOUGH).items)
         return frozenset(_agent_of(event) for event in found)
 

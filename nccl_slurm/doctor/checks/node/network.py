@@ -56,6 +56,9 @@ _LINK_ERRORS = frozenset(
     ["rx_errors", "tx_errors", "rx_crc_errors", "rx_missed_errors", "rx_fifo_errors", "tx_carrier_errors"]
 )
 _RENDEZVOUS = (29400, 29500, 28028)
+#: Of the range that Linux picks from (ip_local_port_range: 32768 to 60999).
+_PICKED = 45678
+_PORTS_MOST = 16
 
 
 def _efa(look: Look) -> Iterator[Finding]:
@@ -298,31 +301,42 @@ def _mtu(look: Look) -> Iterator[Finding]:
 
 
 def _firewall(look: Look) -> Iterator[Finding]:
-    """Only what may stop traffic of a job: a rule for all ports or for one in use, without an address of its own."""
-    texts = {key: _rules(look, key) for key in ("firewall-nft", "firewall-iptables")}
-    if all(text is None for text in texts.values()):
-        raise NotObserved("rules of the firewall can't be read (neither nft nor iptables-save, or not as root)")
+    """Of a new connection to the ports in use, and to one that the kernel picks, as NCCL's are."""
+    rules, cut = _rules(look)
     ports = _in_use(look)
-    blocks = firewall.blocks(texts["firewall-nft"], texts["firewall-iptables"])
-    wide = [
-        one for one in blocks if not one.narrow and (one.policy or any(firewall.stops(one, port) for port in ports))
-    ]
-    if wide:
-        proofs = [Proof("nft list ruleset / iptables-save", f"{one.chain}: {one.line[:200]}") for one in wide]
+    own = look.seen.slurm.get("NodeAddr", "")
+    asked = [*ports[:_PORTS_MOST], _PICKED]
+    found = [stop for port in asked for one in rules for stop in firewall.stops(one, port, own)]
+    found = list(dict.fromkeys(sorted(found, key=lambda one: not one.sure)))
+    proofs = [Proof("nft list ruleset / iptables-save", f"{one.chain}: {one.line[:200]}") for one in found]
+    if any(one.sure for one in found):
         shown = ", ".join(map(str, ports[:6]))
         text = "the firewall stops traffic that no other rule lets in"
         yield look.warn("P1", text, *proofs, port=str(ports[0]), ports=shown)
+    elif found:
+        text = "the firewall stops what is not let in by address or interface: whether a job's peers are is not known"
+        yield look.unknown(text, *proofs)
+    elif cut:
+        yield look.unknown("the firewall has more rules than were read")
     else:
-        yield look.passed(
-            f"no rule of the firewall stops the ports in use ({len(blocks)} rules that stop something else)"
-        )
+        count = sum(len(chain) for one in rules for chain in one.chains.values())
+        yield look.passed(f"no rule of the firewall stops the ports in use ({count} rules)")
 
 
-def _rules(look: Look, key: str) -> str | None:
-    try:
-        return look.seen.text(key)
-    except NotObserved:
-        return None
+def _rules(look: Look) -> tuple[list[firewall.Ruleset], bool]:
+    """Those that can be read, and whether there are more. Raises where none can."""
+    found, cut = [], False
+    for key, parse in (("firewall-nft", firewall.in_nft), ("firewall-iptables", firewall.in_iptables)):
+        try:
+            output = look.seen.command(key)
+        except NotObserved:
+            continue
+        if output.rc == 0 or output.cut:
+            found.append(parse(output.out))
+            cut = cut or output.cut
+    if not found:
+        raise NotObserved("rules of the firewall can't be read (neither nft nor iptables-save, or not as root)")
+    return found, cut
 
 
 def _in_use(look: Look) -> list[int]:
