@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -54,8 +54,17 @@ class Base(NamedTuple):
 
 @dataclass
 class Ruleset:
+    """``lines`` by chain: of thousands a few are ever walked through, and ``read`` makes rules of those alone."""
+
+    read: Callable[[str, str], Rule]
     bases: list[Base] = field(default_factory=list)
-    chains: dict[str, list[Rule]] = field(default_factory=dict)
+    lines: dict[str, list[str]] = field(default_factory=dict)
+    _read: dict[str, list[Rule]] = field(default_factory=dict)
+
+    def rules(self, chain: str) -> Sequence[Rule]:
+        if chain not in self._read:
+            self._read[chain] = [self.read(line, chain) for line in self.lines.get(chain, ())[: _STEPS + 1]]
+        return self._read[chain]
 
 
 class Stop(NamedTuple):
@@ -72,13 +81,13 @@ def stops(rules: Ruleset, port: int, own: str = "") -> list[Stop]:
         address = ipaddress.IPv4Address(own)
     except ValueError:
         address = None
-    found = (_Walk(rules.chains, port, address).stop(base) for base in rules.bases)
+    found = (_Walk(rules, port, address).stop(base) for base in rules.bases)
     return [one for one in found if one is not None]
 
 
 @dataclass
 class _Walk:
-    chains: Mapping[str, Sequence[Rule]]
+    rules: Ruleset
     port: int
     own: ipaddress.IPv4Address | None
     let_in: bool = False
@@ -97,7 +106,7 @@ class _Walk:
 
     def walk(self, chain: str, depth: int) -> Rule | None:
         """The rule that decides. None: none does, and who jumped here goes on."""
-        for rule in self.chains.get(chain, ()) if depth < _DEPTH else ():
+        for rule in self.rules.rules(chain) if depth < _DEPTH else ():
             self.steps += 1
             match = self.match(rule)
             if match == "no" or self.steps > _STEPS:
@@ -181,7 +190,7 @@ _OTHERS = re.compile(
 
 
 def in_nft(text: str) -> Ruleset:
-    found, table, chain, skip = Ruleset(), "", "", False
+    found, table, chain, skip = Ruleset(_nft_rule), "", "", False
     for line in (one.strip() for one in text.splitlines()):
         head = _TABLE.match(line)
         base = _BASE.search(line)
@@ -194,11 +203,12 @@ def in_nft(text: str) -> Ruleset:
             drops = base.group(2).lower() != "accept"
             found.bases.append(Base(chain, base.group(1).lower(), drops, line))
         elif chain and line not in ("}", ""):
-            found.chains.setdefault(chain, []).append(_nft_rule(line, table))
+            found.lines.setdefault(chain, []).append(line)
     return found
 
 
-def _nft_rule(line: str, table: str) -> Rule:
+def _nft_rule(line: str, chain: str) -> Rule:
+    table = chain.rpartition(" ")[0]
     bare = _TEXTS.sub("", line).strip()
     verdict = _VERDICT.search(bare)
     if " vmap " in bare and not _OTHERS.search(bare):
@@ -254,23 +264,24 @@ _NARROW = frozenset({"limit", "hashlimit", "connlimit", "recent", "pkttype", "ad
 def in_iptables(text: str) -> Ruleset:
     """``iptables-save`` (``:INPUT DROP [0:0]``) or ``iptables -S`` (``-P INPUT DROP``), ``-A INPUT … -j DROP``.
     Of the tables only ``filter`` stops anything."""
-    found, table = Ruleset(), "filter"
+    found, table = Ruleset(_iptables_rule), "filter"
     for line in (one.strip() for one in text.splitlines()):
         table = line[1:] if line.startswith("*") else table
-        words = re.sub(r'"(?:[^"\\]|\\.)*"', "text", line).split()
+        words = line.split(None, 3)
         if table != "filter" or len(words) < 2:
             continue
         name, policy = (words[0][1:], words[1]) if line.startswith(":") else (words[1], "".join(words[2:3]))
         if (line.startswith(":") or words[0] == "-P") and name in _HOOKS:
             found.bases.append(Base(name, _HOOKS[name], policy in ("DROP", "REJECT"), line))
         elif words[0] == "-A":
-            found.chains.setdefault(name, []).append(_iptables_rule(line, words[2:]))
+            found.lines.setdefault(name, []).append(line)
     told = {base.chain for base in found.bases}
-    found.bases += [Base(name, _HOOKS[name], False, "") for name in _HOOKS if name in found.chains and name not in told]
+    found.bases += [Base(name, _HOOKS[name], False, "") for name in _HOOKS if name in found.lines and name not in told]
     return found
 
 
-def _iptables_rule(line: str, words: Sequence[str]) -> Rule:
+def _iptables_rule(line: str, _chain: str) -> Rule:
+    words = re.sub(r'"(?:[^"\\]|\\.)*"', "text", line).split()[2:]
     verdict, target, inverted = "", "", False
     matches: list[Match] = ["yes"]
     nets, ports = [], []

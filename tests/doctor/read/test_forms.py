@@ -256,7 +256,7 @@ def test_units() -> None:
 
 def test_rules_of_the_firewall() -> None:
     rules = firewall.in_iptables("-A INPUT -p tcp -m multiport --dports 22,29400:29500 -j REJECT")
-    assert rules.chains["INPUT"][0].ports == ((22, 22), (29400, 29500))
+    assert rules.rules("INPUT")[0].ports == ((22, 22), (29400, 29500))
     assert firewall.stops(rules, 29450) and not firewall.stops(rules, 23)
     assert not firewall.stops(firewall.in_iptables("*nat\n-A INPUT -j DROP\n"), 23)
     assert not firewall.stops(firewall.in_nft("chain x {\n tcp dport 22 drop\n}"), 22)

@@ -319,7 +319,7 @@ def _firewall(look: Look) -> Iterator[Finding]:
     elif cut:
         yield look.unknown("the firewall has more rules than were read")
     else:
-        count = sum(len(chain) for one in rules for chain in one.chains.values())
+        count = sum(len(lines) for one in rules for lines in one.lines.values())
         yield look.passed(f"no rule of the firewall stops the ports in use ({count} rules)")
 
 
