@@ -46,13 +46,6 @@ def _limit(look: Look, name: str, *, own: bool = True) -> list[tuple[str, float,
     return found
 
 
-def _ranks(look: Look) -> list[Mapping[str, Any]]:
-    try:
-        return machine.ranks(look.seen)
-    except NotObserved:
-        return []
-
-
 def _shown(value: float) -> str:
     return "unlimited" if value == UNLIMITED else f"{value:.0f}"
 
@@ -186,7 +179,7 @@ def _huge(look: Look) -> Iterator[Finding]:
     if total and not free:
         yield look.warn("P2", "all huge pages are taken: EFA falls back to ordinary ones", proof)
     elif not total and not any(
-        "FI_EFA_USE_HUGE_PAGE" in machine.fields(row.get("environment")) for row in _ranks(look)
+        "FI_EFA_USE_HUGE_PAGE" in machine.fields(row.get("environment")) for row in machine.ranks(look.seen)
     ):
         yield look.warn("P2", "there are no huge pages: EFA's buffers take ordinary ones", proof)
     else:

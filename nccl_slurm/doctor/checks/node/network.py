@@ -147,10 +147,13 @@ def _ports(look: Look) -> Iterator[Finding]:
             raise NotObserved("no InfiniBand or RoCE port is here, and what machine this is (DMI) is not told")
         yield look.not_applicable("no InfiniBand or RoCE port is here")
         return
-    yield from _undriven(look, cards, on_bus)
-    if untold := _untold(cards):
+    undriven, untold = list(_undriven(look, cards, on_bus)), _untold(cards)
+    yield from undriven
+    if untold:
         yield look.unknown(f"states of {len(untold)} of {len(cards)} cards can't be read: {untold[0].name} ...")
-    yield from _states(look, [(card, port) for card in cards for port in card.ports if port.state])
+    yield from _states(
+        look, [(card, port) for card in cards for port in card.ports if port.state], not undriven and not untold
+    )
 
 
 def _undriven(look: Look, cards: Sequence[Device], on_bus: Sequence[pci.Function]) -> Iterator[Finding]:
@@ -162,12 +165,13 @@ def _undriven(look: Look, cards: Sequence[Device], on_bus: Sequence[pci.Function
         return
     proofs = [Proof(f"/sys/bus/pci/devices/{one.slot}", f"driver {one.driver or 'none'}") for one in bare or on_bus]
     proofs.insert(0, Proof(_FOLDER, " ".join(card.name for card in cards)[:300] or "no device"))
-    text = f"{gone} of {len(on_bus)} InfiniBand cards on the bus are no RDMA device: no driver holds them"
+    why = "no driver holds them" if bare else "their driver's RDMA part is not there"
+    text = f"{gone} of {len(on_bus)} InfiniBand cards on the bus are no RDMA device: {why}"
     yield look.fail("P1" if cards else "P0", text, *proofs, count=str(gone))
 
 
-def _states(look: Look, ports: Sequence[tuple[Device, Port]]) -> Iterator[Finding]:
-    """``ports``: those whose state is told."""
+def _states(look: Look, ports: Sequence[tuple[Device, Port]], whole: bool) -> Iterator[Finding]:
+    """``ports``: those whose state is told. ``whole``: these are all."""
     down = [(card, port) for card, port in ports if port.state not in _UP]
     fabric = [(card, port) for card, port in down if port.layer != "Ethernet"]
     proofs = [_port_proof(card, port) for card, port in (fabric or down)]
@@ -178,7 +182,7 @@ def _states(look: Look, ports: Sequence[tuple[Device, Port]]) -> Iterator[Findin
     elif down:
         yield look.warn("P2", f"{len(down)} RoCE ports are not active, if they are meant to be", *proofs)
     yield from _rates(look, [(card, port) for card, port in ports if port.state in _UP])
-    if not fabric and len(down) < len(ports):
+    if whole and not fabric and len(down) < len(ports):
         yield look.passed(f"{len(ports) - len(down)} of {len(ports)} ports are active")
 
 
@@ -221,7 +225,7 @@ def _counters(look: Look) -> Iterator[Finding]:
     ]
     if wrong:
         yield _losing(look, wrong)
-    elif ports or links:
+    elif ports is not None and (ports or links):
         read = Proof(_FOLDER, f"{len(ports or ()) + len(links)} counters over {hours:.0f} h")
         yield look.passed("no port that tells loses or repeats packets", read)
     elif ports is not None:
