@@ -41,7 +41,7 @@ def of_logs(report: Mapping[str, object], path: str) -> tuple[list[Part], list[G
         except KeyError:
             gaps.append(Gap(name, "is not there any more"))
         except OSError as error:
-            gaps.append(Gap(name, error.strerror or "can't be read"))
+            gaps.append(Gap(name, error.strerror or str(error) or "can't be read"))
     return _parts(found), gaps
 
 
@@ -74,7 +74,7 @@ def _as_user(uid: int, gid: int, user: str, wanted: Mapping[str, Sequence[Span]]
                 with one.open() as file:
                     pieces = read_spans(file, spans)
             except OSError as error:
-                gaps.append(Gap(name, error.strerror or "can't be read"))
+                gaps.append(Gap(name, error.strerror or str(error) or "can't be read"))
                 continue
             found[name] = [[span.start, base64.b64encode(data).decode()] for span, data in pieces]
     return json.dumps({"found": found, "gaps": [[gap.source, gap.why] for gap in gaps]})

@@ -355,7 +355,7 @@ def ranks(place: Place, options: Mapping[str, Any]) -> Any:
         if stat is None or stat.comm == "slurmstepd" or (place.job and job not in (place.job, None)):
             continue
         if not environment and not of_process(place, pid, "environ", 16):
-            unreadable += job is not None and job == place.job
+            unreadable += job is not None and place.job in (job, None)
             continue
         if (place.job and job != place.job) or _is_us(place, pid):
             continue

@@ -135,8 +135,8 @@ _NETWORK: Mapping[str, Source] = {
     "link-counters": _file("/sys/class/net/*/statistics/*", most=4096, bytes=64),
     "link-drivers": _file("/sys/class/net/*/device/driver", take="link", most=256),
     "tcp-listeners": _file("/proc/net/tcp", "/proc/net/tcp6", bytes=1 << 20),
-    "firewall-nft": Command(["nft", "list", "ruleset"]),
-    "firewall-iptables": Command(["iptables-save"]),
+    "firewall-nft": Command(["nft", "list", "ruleset"], bytes=1 << 21),
+    "firewall-iptables": Command(["iptables-save"], bytes=1 << 21),
     "resolver": _file("/etc/resolv.conf", "/etc/hosts", bytes=1 << 18),
     "names": Reader("names", lane="names"),
     "ras": Reader("ras", lane="ras"),
@@ -193,6 +193,7 @@ _SYSTEM: Mapping[str, Source] = {
     "os-release": _file("/etc/os-release"),
     "clock": Command(["chronyc", "-n", "-c", "tracking"]),
     "clock-systemd": Command(["timedatectl", "show"]),
+    "time-daemons": Reader("daemons", {"names": ["phc2sys", "ptp4l", "sfptpd", "timemaster", "ntpd", "openntpd"]}),
     "logind": _file(
         "/etc/systemd/logind.conf", "/etc/systemd/logind.conf.d/*.conf", "/usr/lib/systemd/logind.conf.d/*"
     ),

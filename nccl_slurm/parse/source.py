@@ -87,10 +87,19 @@ def _source(name: str, path: str, gaps: list[Gap]) -> Source | None:
 def _open(path: str) -> BinaryIO:
     """No symlink, no wait on a pipe, even if the file was exchanged since it was listed."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    status = os.fstat(descriptor)
+    why = "no regular file" if not stat.S_ISREG(status.st_mode) else _foreign(path, status)
+    if why:
         os.close(descriptor)
-        raise OSError("no regular file")
+        raise OSError(why)
     return os.fdopen(descriptor, "rb")
+
+
+def _foreign(path: str, status: os.stat_result) -> str:
+    """Why root does not read it: whoever owns a folder may have linked a file there that he can't read himself."""
+    if os.geteuid() != 0 or status.st_nlink < 2:
+        return ""
+    return "" if os.stat(os.path.dirname(path)).st_uid == status.st_uid else "a hard link to another user's file"
 
 
 def is_regular(file: BinaryIO) -> bool:

@@ -132,7 +132,8 @@ def bus(number: int) -> str:
 
 @dataclass
 class Machine:
-    """``files``: path → text; ``links``: path → target; ``commands``: name → shell script. Tests change it in place."""
+    """``files``: path → text; ``links``: path → target; ``commands``: name → shell script. ``owner``: whose the ranks
+    are. Tests change it in place."""
 
     kind: Kind
     gpus: list[Gpu]
@@ -142,6 +143,7 @@ class Machine:
     slurm: dict[str, str] = field(default_factory=dict)
     rooms: dict[str, dict[str, int]] = field(default_factory=dict)
     times: dict[str, float] = field(default_factory=dict)
+    owner: int = 1000
 
     def gpu(self, number: int, **changes: Any) -> Machine:
         self.gpus[number] = replace(self.gpus[number], **changes)
@@ -219,6 +221,7 @@ class Machine:
         if "mounts" in found:
             found["mounts"]["value"]["room"] = self.rooms
         for row in found.get("ranks", {}).get("value", {}).get("ranks", ()):
+            row["uid"] = self.owner
             row["shm"] = self.rooms.get("/dev/shm in the container")
 
     def room(self, path: str, gib: float, used: float = 0.1, inodes_used: float = 0.01) -> Machine:
@@ -369,7 +372,8 @@ def _card(
     slot = f"0000:{place:02x}:00.0"
     base = f"/sys/class/infiniband/{name}"
     port = f"{base}/ports/1"
-    machine.files.update(_function(f"/sys/bus/pci/devices/{slot}", vendor, "0x020000", device))
+    kind = "0x020700" if layer == "InfiniBand" else "0x020000"
+    machine.files.update(_function(f"/sys/bus/pci/devices/{slot}", vendor, kind, device))
     machine.links[f"/sys/bus/pci/devices/{slot}/driver"] = f"../../../bus/pci/drivers/{driver}"
     machine.links[f"{base}/device/driver"] = f"../../../bus/pci/drivers/{driver}"
     machine.files.update(

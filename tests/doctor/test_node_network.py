@@ -41,6 +41,9 @@ def state(device: str, word: str, port: str = "1") -> Change:
         ("p5", state("rdmap20s0", "1: DOWN"), "FAIL P1", "1 EFA cards are not active"),
         ("p5", lambda m: m.without("/dev/infiniband/uverbs7"), "FAIL P1", "no device file"),
         ("g5", state("rdmap16s0", "1: DOWN"), "FAIL P0", "1 EFA cards are not active"),
+        ("p5", lambda m: unread("rdmap", "ports/1/")(m), "UNKNOWN", "states of 32 of 32 EFA cards"),
+        ("p5", lambda m: unread("rdmap", "ports/1/state")(m), "UNKNOWN", "states of 32 of 32 EFA cards"),
+        ("p5", lambda m: unread("rdmap20s0", "ports/1/state")(m), "UNKNOWN", "states of 1 of 32 EFA cards"),
         ("infiniband", lambda m: None, "NOT-APPLICABLE", "no EFA card"),
         ("plain", lambda m: None, "NOT-APPLICABLE", "no EFA card"),
         (
@@ -87,6 +90,43 @@ def test_every_type_has_its_source() -> None:
     }
 
 
+def unread(device: str, file: str) -> Change:
+    """Files of a card that can't be read are as good as not there; its folder is."""
+
+    def change(machine: Machine) -> None:
+        for path in [path for path in machine.files if path.startswith(f"{RDMA}/{device}") and file in path]:
+            del machine.files[path]
+
+    return change
+
+
+def undriven(machine: Machine) -> None:
+    machine.without("/sys/class/infiniband")
+    for number in range(8):
+        machine.without(f"/sys/bus/pci/devices/0000:{0x60 + number:02x}:00.0/driver")
+
+
+def lost(count: int) -> Change:
+    """So many cards keep their driver and are no RDMA device."""
+    return lambda m: m.without(*(f"{RDMA}/mlx5_{number}" for number in range(count)))
+
+
+def virtual(machine: Machine) -> None:
+    """A virtual function without a use, and a card that is passed on."""
+    for slot, device, driver in (("0000:70:00.1", "0x101e", ""), ("0000:71:00.0", "0x1021", "vfio-pci")):
+        base = f"/sys/bus/pci/devices/{slot}"
+        machine.files.update({f"{base}/vendor": "0x15b3", f"{base}/class": "0x020700", f"{base}/device": device})
+        if driver:
+            machine.links[f"{base}/driver"] = f"../../../bus/pci/drivers/{driver}"
+
+
+@pytest.mark.parametrize("check", ["node.net-counters", "node.peermem", "node.memlock"])
+def test_cards_without_a_driver_are_cards(check: str, tmp_path: Path) -> None:
+    machine = of("infiniband")
+    undriven(machine)
+    assert worst(findings(machine, check, tmp_path)) == "UNKNOWN"
+
+
 def rate(device: str, words: str) -> Change:
     return lambda m: m.files.update({f"{RDMA}/{device}/ports/1/rate": words + "\n"})
 
@@ -97,6 +137,7 @@ def all_down(machine: Machine) -> None:
 
 
 def roce(machine: Machine) -> None:
+    machine.files["/sys/bus/pci/devices/0000:63:00.0/class"] = "0x020000\n"
     machine.files[f"{RDMA}/mlx5_3/ports/1/link_layer"] = "Ethernet\n"
     state("mlx5_3", "1: DOWN")(machine)
 
@@ -111,6 +152,13 @@ def roce(machine: Machine) -> None:
         ("infiniband", all_down, "FAIL P0"),
         ("infiniband", roce, "WARN P2"),
         ("infiniband", rate("mlx5_3", "200 Gb/sec (4X HDR)"), "WARN P1"),
+        ("infiniband", undriven, "FAIL P0"),
+        ("infiniband", lost(4), "FAIL P1"),
+        ("infiniband", lost(1), "FAIL P1"),
+        ("infiniband", virtual, "PASS"),
+        ("infiniband", unread("mlx5_", "ports/1/"), "UNKNOWN"),
+        ("infiniband", unread("mlx5_", "ports/1/state"), "UNKNOWN"),
+        ("infiniband", unread("mlx5_3", "ports/1/state"), "UNKNOWN"),
         ("p5", lambda m: None, "NOT-APPLICABLE"),
         ("plain", lambda m: None, "NOT-APPLICABLE"),
     ],
@@ -182,6 +230,23 @@ NFT = """table inet filter {{
 \t\ttype filter hook forward priority filter; policy drop;
 \t}}
 }}"""
+FIREWALLD = """table inet firewalld {{
+\tchain filter_INPUT {{
+\t\ttype filter hook input priority filter + 10; policy accept;
+\t\tct state {{ established, related }} accept
+\t\tct status dnat accept
+\t\tiifname "lo" accept
+\t\tjump filter_INPUT_ZONES
+\t\tct state invalid drop
+\t\treject with icmpx admin-prohibited
+\t}}
+\tchain filter_INPUT_ZONES {{
+\t\tiifname "eth0" goto filter_IN_zone
+\t}}
+\tchain filter_IN_zone {{
+\t\t{zone}
+\t}}
+}}"""
 SAVED = (
     "*nat\n:INPUT DROP [0:0]\nCOMMIT\n"
     "*filter\n:INPUT {policy} [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n{rule}\nCOMMIT\n"
@@ -202,7 +267,30 @@ SAVED = (
         (NFT.format(policy="accept", rule="udp dport 29500 drop"), None, "PASS"),
         (NFT.format(policy="accept", rule="reject with icmpx admin-prohibited"), None, "WARN P1"),
         (None, SAVED.format(policy="ACCEPT", rule=""), "PASS"),
-        (None, SAVED.format(policy="DROP", rule="-A INPUT -s 10.0.0.0/8 -j ACCEPT"), "WARN P1"),
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -s 10.0.0.0/8 -j ACCEPT"), "UNKNOWN"),
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -s 203.0.113.0/24 -j ACCEPT"), "WARN P1"),
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -p tcp --dport 22 -j ACCEPT"), "WARN P1"),
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -p tcp --dport 29500 -j ACCEPT"), "WARN P1"),  # NCCL's own
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -p tcp -m tcp --dport 1024:65535 -j ACCEPT"), "PASS"),
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -i lo -j ACCEPT"), "WARN P1"),
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -i eth0 -j ACCEPT"), "UNKNOWN"),
+        (None, SAVED.format(policy="DROP", rule='-A INPUT -m comment --comment "a -j b" -j ACCEPT'), "PASS"),
+        (None, SAVED.format(policy="DROP", rule="-A INPUT -m state --state RELATED,ESTABLISHED -j ACCEPT"), "WARN P1"),
+        (None, SAVED.format(policy="ACCEPT", rule="-A INPUT -j CLUSTER\n-A CLUSTER -j DROP"), "WARN P1"),
+        (None, SAVED.format(policy="ACCEPT", rule="-A INPUT -j CLUSTER\n-A CLUSTER -j RETURN\n-A X -j DROP"), "PASS"),
+        (None, SAVED.format(policy="ACCEPT", rule="-A INPUT -j A\n-A A -j ACCEPT\n-A INPUT -j DROP"), "PASS"),
+        (None, SAVED.format(policy="ACCEPT", rule="-A INPUT -j A\n-A A -j B\n-A B -j A\n-A A -j DROP"), "WARN P1"),
+        (None, SAVED.format(policy="ACCEPT", rule="-A INPUT ! -s 10.0.0.0/8 -j DROP"), "UNKNOWN"),
+        (NFT.format(policy="drop", rule="ip saddr 10.0.0.0/8 accept"), None, "UNKNOWN"),
+        (NFT.format(policy="drop", rule="ip saddr @peers counter packets 1 bytes 2 accept"), None, "UNKNOWN"),
+        (NFT.format(policy="drop", rule='counter packets 1 bytes 2 accept comment "drop all"'), None, "PASS"),
+        (NFT.format(policy="drop", rule="tcp dport { 22, 1024-65535 } accept"), None, "PASS"),
+        (NFT.format(policy="drop", rule="ct state vmap { established : accept, invalid : drop }"), None, "WARN P1"),
+        (NFT.format(policy="drop", rule="ct state established,related accept"), None, "WARN P1"),
+        (NFT.format(policy="drop", rule="").replace("table inet", "table ip6"), None, "PASS"),
+        (FIREWALLD.format(zone="accept"), None, "UNKNOWN"),
+        (FIREWALLD.format(zone="tcp dport 22 accept"), None, "WARN P1"),
+        (NFT.format(policy="accept", rule="ip saddr 203.0.113.1 drop\n" * 90000), None, "UNKNOWN"),
         (None, SAVED.format(policy="ACCEPT", rule="-A INPUT -p tcp -m tcp --dport 22 -j REJECT"), "PASS"),
         (None, SAVED.format(policy="ACCEPT", rule="-A INPUT -j DROP"), "WARN P1"),
         (None, SAVED.format(policy="ACCEPT", rule="-A INPUT -j REJECT --reject-with icmp-host-prohibited"), "WARN P1"),
@@ -224,6 +312,23 @@ def test_firewall(nft: str | None, saved: str | None, expected: str, tmp_path: P
         machine.says("nft", nft)
     if saved is not None:
         machine.says("iptables-save", saved)
+    assert worst(findings(machine, "node.firewall", tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "rule", "expected"),
+    [
+        ("drop", "ip saddr 10.0.0.0/8 accept", "PASS"),
+        ("drop", "ip saddr 192.168.0.0/16 accept", "UNKNOWN"),
+        ("accept", "ip saddr 10.0.0.0/8 drop", "WARN P1"),
+        ("accept", "ip saddr != 10.0.0.0/8 drop", "PASS"),
+        ("accept", "ip saddr 172.17.0.0/16 drop", "PASS"),
+    ],
+)
+def test_a_firewall_that_goes_by_address(policy: str, rule: str, expected: str, tmp_path: Path) -> None:
+    """The node's own address is in the network of its peers."""
+    machine = of("p5").says("nft", NFT.format(policy=policy, rule=rule))
+    machine.slurm["NodeAddr"] = "10.0.0.7"
     assert worst(findings(machine, "node.firewall", tmp_path)) == expected
 
 

@@ -233,6 +233,19 @@ def test_limits(name: str, limits: dict[str, str], whose: str, expected: str, tm
     assert worst(found) == expected
 
 
+@pytest.mark.parametrize("job", ["4711", None])
+@pytest.mark.parametrize("name", ["node.memlock", "node.stack", "node.nofile", "node.shm", "node.dns"])
+def test_ranks_that_cannot_be_looked_at_are_not_those_of_slurmd(name: str, job: str | None, tmp_path: Path) -> None:
+    machine = of("p5").process(77, "slurmd", limits=limits_text()).process(9000, "python", job="4711")
+    assert worst(findings(machine, name, tmp_path, job=job)) == "UNKNOWN"
+
+
+def test_root_may_lock_all_memory(tmp_path: Path) -> None:
+    machine = of("p5").rank(0, NCCL, memlock="65536")
+    machine.owner = 0
+    assert worst(findings(machine, "node.memlock", tmp_path, job="4711")) == "PASS"
+
+
 def test_limits_are_those_of_ranks_and_of_no_shell(tmp_path: Path) -> None:
     """W32: slurmd may have other limits than the ranks, and a shell tells of neither."""
     machine = of("p5").process(77, "slurmd", limits=limits_text(memlock="65536"))
@@ -298,6 +311,19 @@ def test_huge_pages(
 # system
 
 
+VAR = "/dev/sda1 /var ext4 rw 0 0"
+
+
+def mounted(*rows: str) -> Change:
+    """The root is full, /var has room."""
+
+    def change(machine: Machine) -> None:
+        machine.files["/proc/self/mounts"] = "".join(row + "\n" for row in rows)
+        machine.room("/", 2.0, used=1.0, inodes_used=1.0).room("/var", 50.0)
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "expected", "words"),
     [
@@ -310,6 +336,11 @@ def test_huge_pages(
         (lambda m: m.room("/", 100.0, inodes_used=0.95), "FAIL P1", "inodes"),
         (lambda m: m.files.update({"/proc/self/mounts": "/dev/root / ext4 ro,relatime 0 0\n"}), "FAIL P0", "read-only"),
         (lambda m: m.rooms.clear(), "UNKNOWN", "no local file system"),
+        (mounted("/dev/loop0 / squashfs ro 0 0", VAR), "PASS", "1 local file systems have room"),
+        (mounted("/dev/loop0 / erofs ro,relatime 0 0", VAR), "PASS", "1 local file systems have room"),
+        (mounted("10.0.0.1:/images/node / nfs4 ro,vers=4.2 0 0", VAR), "PASS", "1 local file systems have room"),
+        (mounted("/dev/loop0 / squashfs ro 0 0", "/dev/sda1 /var ext4 ro 0 0"), "FAIL P0", "/var is read-only"),
+        (mounted("overlay / overlay rw 0 0"), "FAIL P0", "/ is full"),
     ],
 )
 def test_disk(change: Change, expected: str, words: str, tmp_path: Path) -> None:
@@ -361,4 +392,12 @@ def test_clock(
         machine.says("chronyc", chronyc)
     if timedatectl is not None:
         machine.says("timedatectl", timedatectl)
+    assert worst(findings(machine, "node.clock", tmp_path, offset_s=offset_s)) == expected
+
+
+@pytest.mark.parametrize(("offset_s", "expected"), [(None, "UNKNOWN"), (0.001, "PASS"), (5.0, "FAIL P1")])
+def test_a_clock_kept_by_ptp(offset_s: float | None, expected: str, tmp_path: Path) -> None:
+    """phc2sys does not tell the kernel so."""
+    machine = of("p5").process(80, "phc2sys").says("timedatectl", "NTPSynchronized=no")
+    del machine.commands["chronyc"]
     assert worst(findings(machine, "node.clock", tmp_path, offset_s=offset_s)) == expected

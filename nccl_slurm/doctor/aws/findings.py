@@ -20,7 +20,15 @@ AGENT, DEEP_CHECKS = "SagemakerHealthMonitoringAgent/", "DeepHealthCheckResults/
 DETECTION = "HealthMonitoringAgentDetectionEvent"
 
 _INSTANCE = re.compile(r"i-[0-9a-f]{8}(?:[0-9a-f]{9})?(?![0-9a-z])")
-_FAULTY = ("faultyinstance", "health check failed", "healthcheck failed")
+#: *None of them* in the words of people and of JSON.
+_NONE = r"(?!\W{0,4}(?:\[\s*\]|\{\s*\}|none\b|null\b|0\b|false\b))"
+_NOT = r"(?<!\bno )(?<!\b0 )(?<!\bnot )"
+_FAULTY = re.compile(
+    rf"{_NOT}faulty[ _]?instance\w*\b{_NONE}|{_NOT}health ?check failed\b{_NONE}|less than threshold"
+    rf"|\b(?:dcgm|nccl|efa|gpu|nvlink|bandwidth|stress)\b.{{0,80}}?{_NOT}\bfail(?:ed|ures?)\b{_NONE}",
+    re.IGNORECASE,
+)
+_READ_MAX = 1 << 16
 _BAD_LEVELS = ("error", "fatal", "critical")
 
 
@@ -36,12 +44,14 @@ class Detection:
 
 @dataclass(frozen=True)
 class Result:
-    """``bad``: it speaks of a faulty instance. ``time``: seconds since 1970."""
+    """``bad``: it speaks of a faulty instance. ``unclear``: an error that names no fault, as of an upload.
+    ``time``: seconds since 1970."""
 
     time: float | None
     instance: str | None
     bad: bool
     text: str
+    unclear: bool = False
 
 
 def read_detection(event: Mapping[str, Any]) -> Detection | None:
@@ -66,8 +76,9 @@ def read_result(event: Mapping[str, Any]) -> Result:
     tree = _tree(message)
     text = tree.get("msg")
     level = str(tree.get("level") or "").lower()
-    bad = level in _BAD_LEVELS or any(word in message.lower() for word in _FAULTY)
-    return Result(_time(event), _instance(event, message), bad, text if isinstance(text, str) and text else message)
+    bad = _FAULTY.search(message[:_READ_MAX]) is not None
+    said = text if isinstance(text, str) and text else message
+    return Result(_time(event), _instance(event, message), bad, said, not bad and level in _BAD_LEVELS)
 
 
 def _message(event: Mapping[str, Any]) -> str:

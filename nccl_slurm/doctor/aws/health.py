@@ -29,9 +29,30 @@ def _agent(aws: Aws) -> Iterator[Finding]:
     yield from unread(_AGENT, "the agent's log", listed.cut)
     if listed.items or listed.cut:
         return
-    if not aws.agent_wrote():
+    yield from _living(aws)
+
+
+def _living(aws: Aws) -> Iterator[Finding]:
+    """Silence of an agent that writes tells something, and only of its own node."""
+    alive = aws.agents_wrote()
+    if not alive:
         raise NotObserved(f"the health agent wrote nothing {_window(aws)}: whether it runs is not known")
-    yield Finding(_AGENT, "PASS", f"the health agent wrote its log, and detected nothing, {_window(aws)}")
+    if not aws.nodes:
+        text = f"health agents of {len(alive)} instances wrote their log, and detected nothing, {_window(aws)}"
+        yield Finding(_AGENT, "PASS", text)
+        return
+    known = aws.map().instance
+    names = [node.name for node in aws.nodes]
+    wrote = [name for name in names if name in known and aws.agent_wrote(known[name])]
+    silent = [name for name in names if name in known and name not in wrote]
+    unmapped = [name for name in names if name not in known]
+    if wrote:
+        yield Finding(_AGENT, "PASS", f"the health agent wrote, and detected nothing, {_window(aws)}", nodes=wrote)
+    if silent:
+        text = f"the health agent wrote nothing {_window(aws)}: whether it runs is not known"
+        yield Finding(_AGENT, "UNKNOWN", text, nodes=silent)
+    if unmapped:
+        yield Finding(_AGENT, "UNKNOWN", "the instance is not known, and so neither its health agent", nodes=unmapped)
 
 
 def _detected(aws: Aws, reason: str, row: Word, found: Sequence[Detection]) -> Finding:
@@ -55,8 +76,12 @@ def _deep(aws: Aws) -> Iterator[Finding]:
         nodes, since, values = _whose(aws, results)
         text = "a deep health check found a fault"
         yield Finding(_DEEP, "FAIL", text, "P0", nodes=nodes, since=since, proofs=proofs, values=values)
+    unclear = [one for one in listed.items if one.unclear and one.instance not in bad]
+    if unclear:
+        proofs = tuple(_proof(aws, DEEP_CHECKS, one) for one in unclear[:_PROOFS_MAX])
+        yield Finding(_DEEP, "WARN", "deep health checks wrote errors that name no fault", "P2", proofs=proofs)
     yield from unread(_DEEP, "the log of deep health checks", listed.cut)
-    if bad or listed.cut:
+    if bad or unclear or listed.cut:
         return
     if listed.items:
         yield Finding(_DEEP, "PASS", f"{len(listed.items)} lines of deep health checks {_window(aws)}, none of a fault")

@@ -24,9 +24,12 @@ def _status(aws: Aws) -> Iterator[Finding]:
     listed = aws.instances()
     wanted, others = _parted(aws, listed.items)
     yield from (_finding(aws, one) for one in wanted)
-    yield from _of_others(aws, others)
+    unmapped = _unmapped(aws)
+    if unmapped:
+        yield Finding(_STATUS, "UNKNOWN", "which instance it is is not known, nor its status", nodes=unmapped)
+    yield from _of_others(aws, others, unmapped)
     yield from unread(_STATUS, "the list of instances", listed.cut)
-    if not wanted and not listed.cut:
+    if not wanted and not unmapped and not listed.cut:
         raise NotObserved("ListClusterNodes told no instance" + (" of the chosen nodes" if aws.nodes else ""))
 
 
@@ -36,6 +39,12 @@ def _parted(aws: Aws, instances: Sequence[Instance]) -> tuple[list[Instance], li
         return list(instances), []
     chosen = set(aws.map().instance.values())
     return [one for one in instances if one.id in chosen], [one for one in instances if one.id not in chosen]
+
+
+def _unmapped(aws: Aws) -> list[str]:
+    """Chosen nodes whose instance is not known; any other instance may be theirs."""
+    known = aws.map().instance if aws.nodes else {}
+    return [node.name for node in aws.nodes if node.name not in known]
 
 
 def _finding(aws: Aws, one: Instance) -> Finding:
@@ -53,15 +62,21 @@ def _row(status: str) -> Word:
     return load().instance.get(status) or Word(status, "WARN", "P1", "a status that this version does not know", "")
 
 
-def _of_others(aws: Aws, others: Sequence[Instance]) -> Iterator[Finding]:
-    """Of the cluster, and of no chosen node: controllers, login nodes, what is being made. They inform, no more."""
+def _of_others(aws: Aws, others: Sequence[Instance], unmapped: Sequence[str]) -> Iterator[Finding]:
+    """Of the cluster, and of no chosen node: controllers, login nodes, what is being made. They inform, no more, but
+    where they may be ``unmapped`` nodes'."""
     by_status: dict[str, list[Instance]] = {}
     for one in others:
         if one.status is not None and _row(one.status).status != "PASS":
             by_status.setdefault(one.status, []).append(one)
     for status, instances in by_status.items():
-        text = f"{len(instances)} instances of no chosen node: {status} ({several([one.id for one in instances])})"
         proofs = tuple(_proof(aws, one) for one in instances[:4])
+        ids, row = several([one.id for one in instances]), _row(status)
+        if unmapped:
+            text = f"{len(instances)} instances: {status} ({ids}), which may be those of {several(unmapped)}"
+            yield Finding(_STATUS, row.status, text, row.priority, proofs=proofs)
+            continue
+        text = f"{len(instances)} instances of no chosen node: {status} ({ids})"
         yield Finding(_STATUS, "WARN", text, "P2", proofs=proofs)
 
 

@@ -20,6 +20,9 @@ _T = TypeVar("_T")
 _DESCRIBED_MAX = 50
 #: Security groups in one call; a cluster has 5 at most, an instance group as many.
 _GROUPS_MAX = 100
+#: Lines of health agents that are looked through for who wrote, and instances that are then asked one by one.
+_LINES_ENOUGH = 10_000
+_AGENTS_MAX = 50
 
 
 class NoCluster(NotObserved):
@@ -57,6 +60,7 @@ class Aws:
     nodes: Sequence[NamedNode] = ()
     slurm: bool | None = None
     _kept: dict[str, Any] = field(default_factory=dict)
+    _asked: int = 0
 
     @property
     def region(self) -> str:
@@ -94,9 +98,26 @@ class Aws:
         told = [read_detection(event) for event in found.items]
         return Listed([one for one in told if one is not None], found.cut)
 
-    def agent_wrote(self) -> bool:
-        """Any line of the health agent in the window: silence of an agent that runs tells something."""
-        return self._once("agent", lambda: bool(self._lines(AGENT, "", enough=1).items))
+    def agents_wrote(self) -> frozenset[str]:
+        """Instances whose health agent wrote in the window: the last part of a stream's name.
+
+        Of a long log a part is read: see `agent_wrote`."""
+        found = self._once("agents", lambda: self._lines(AGENT, "", enough=_LINES_ENOUGH).items)
+        return frozenset(_agent_of(event) for event in found)
+
+    def agent_wrote(self, instance: str) -> bool:
+        """Whether this instance's did; False too where nobody could be asked."""
+        if instance in self.agents_wrote():
+            return True
+        group = next((one.group for one in self.instances().items if one.id == instance), None)
+        self._asked += 1
+        if not group or self._asked > _AGENTS_MAX:
+            return False
+        stream = f"{AGENT}{group}/{instance}"
+        try:
+            return self._once(stream, lambda: bool(self._lines(stream, "", enough=1).items))
+        except NotObserved:
+            return False
 
     def results(self) -> Listed[Result]:
         found = self._once("results", lambda: self._lines(DEEP_CHECKS, ""))
@@ -200,3 +221,7 @@ class Aws:
             raise kept
         found: _T = kept
         return found
+
+
+def _agent_of(event: Mapping[str, Any]) -> str:
+    return str(event.get("logStreamName") or "").rstrip("/").rsplit("/", 1)[-1]

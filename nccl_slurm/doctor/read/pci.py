@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Function", "efas", "functions", "gpus", "switches"]
+__all__ = ["Function", "efas", "functions", "gpus", "infiniband", "switches"]
 
 _PATH = re.compile(r".*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/([a-z_]{1,40})\Z", re.IGNORECASE)
 _NVIDIA, _AMAZON = "10de", "1d0f"
@@ -17,6 +17,10 @@ _NVIDIA, _AMAZON = "10de", "1d0f"
 _DISPLAY = ("0300", "0302")
 _SWITCH = ("0680",)
 _EFA = "efa"
+#: Class *InfiniBand controller*; a card of Mellanox's that speaks Ethernet is told by its maker.
+_INFINIBAND, _ETHERNET, _MELLANOX = "0207", "0200", "15b3"
+#: Virtual functions, which a host without use for them leaves without a driver (Linux, mlx5 core/main.c).
+_VIRTUAL = frozenset({"1014", "1016", "1018", "101a", "101c", "101e", "a2d3"})
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,17 @@ def switches(found: Iterable[Function]) -> list[Function]:
 def efas(found: Iterable[Function]) -> list[Function]:
     """Amazon's device ids efa0 to efaf are EFA in all generations so far; else by the driver."""
     return [one for one in found if one.vendor == _AMAZON and (one.device.startswith(_EFA) or one.driver == "efa")]
+
+
+def infiniband(found: Iterable[Function]) -> list[Function]:
+    """InfiniBand cards of this machine, and Mellanox's Ethernet ones that no driver holds. None that is passed on to a
+    virtual machine."""
+    mine = (one for one in found if one.device not in _VIRTUAL and "vfio" not in (one.driver or ""))
+    return [
+        one
+        for one in mine
+        if one.kind == _INFINIBAND or (one.kind == _ETHERNET and one.vendor == _MELLANOX and one.driver is None)
+    ]
 
 
 def _function(slot: str, files: Mapping[str, str]) -> Function:

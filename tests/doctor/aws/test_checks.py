@@ -396,6 +396,32 @@ def test_a_silent_health_agent_is_unknown(endpoint: Endpoint) -> None:
     assert said(look("aws.health-agent", aws())) == [("PASS", None)]
 
 
+def agent_says(number: int) -> dict[str, Any]:
+    return line(f"SagemakerHealthMonitoringAgent/workers/{instance(number)}", "alive")
+
+
+def test_a_living_health_agent_tells_of_its_own_node(endpoint: Endpoint) -> None:
+    """The second node's is asked for by itself, and is silent; the third node has no instance."""
+    endpoint.says(NODES, listed(summary(1), summary(2)))
+    endpoint.says(LOGS, {"events": []}, {"events": [agent_says(1)]}, {"events": []})
+    found = {tuple(one.nodes): one.status for one in look("aws.health-agent", aws(chosen=nodes(3)))}
+    assert found == {("ip-10-0-0-1",): "PASS", ("ip-10-0-0-2",): "UNKNOWN", ("ip-10-0-0-3",): "UNKNOWN"}
+
+
+def test_a_health_agent_that_is_asked_for_by_itself(endpoint: Endpoint) -> None:
+    endpoint.says(NODES, listed(summary(1), summary(2)))
+    endpoint.says(LOGS, {"events": []}, {"events": [agent_says(1)]}, {"events": [agent_says(2)]})
+    assert said(look("aws.health-agent", aws(chosen=nodes(2)))) == [("PASS", None)]
+
+
+def test_a_failed_instance_may_be_that_of_a_node_without_one(endpoint: Endpoint) -> None:
+    endpoint.says(NODES, listed(summary(1), summary(9, "Failure")))
+    found = look("aws.node-status", aws(chosen=nodes(2)))
+    assert said(found) == [("PASS", None), ("UNKNOWN", None), ("FAIL", "P0")]
+    assert list(found[1].nodes) == ["ip-10-0-0-2"] and not found[2].nodes and "ip-10-0-0-2" in found[2].text
+    assert said(look("aws.node-status", aws(chosen=nodes(1)))) == [("PASS", None), ("WARN", "P2")]
+
+
 def test_a_log_group_that_is_not_there_is_unknown(endpoint: Endpoint) -> None:
     endpoint.says(LOGS, Error("ResourceNotFoundException", "The specified log group does not exist."))
     for name in ("aws.health-agent", "aws.deep-check"):
@@ -423,6 +449,8 @@ FAULTY = (
         (["Encountered FaultyInstance"], ("FAIL", "P0")),
         (['{"level": "info", "msg": "started"}', FAULTY], ("FAIL", "P0")),
         (['{"level": "info", "msg": "all done"}'], ("PASS", None)),
+        (['{"level": "info", "msg": "passed", "faultyInstances": []}'], ("PASS", None)),
+        (['{"level": "error", "msg": "retrying S3 upload"}'], ("WARN", "P2")),
         ([], ("NOT-APPLICABLE", None)),
     ],
 )

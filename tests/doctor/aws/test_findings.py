@@ -31,6 +31,31 @@ def test_whose_line_it_is(stream: str | None, message: str, expected: str | None
     assert read_result({"logStreamName": stream, "message": message}).instance == expected
 
 
+@pytest.mark.parametrize(
+    ("message", "bad", "unclear"),
+    [
+        ("Encountered FaultyInstance", True, False),
+        ('{"level":"info","msg":"done","faultyInstances":["i-0123abcd"]}', True, False),
+        ('{"level":"info","msg":"deep health check passed","faultyInstances":[]}', False, False),
+        ('{"level":"info","msg":"x","faultyInstances": [ ], "FaultyInstanceCount": 0}', False, False),
+        ('{"level":"info","msg":"x","FaultyInstanceCount": 2}', True, False),
+        ("no faulty instance was found", False, False),
+        ("0 health check failed", False, False),
+        ("10 health check failed", True, False),
+        ("health check failed on this node", True, False),
+        ('{"level":"WARN","msg":"DCGM failed: GPU 3 memory"}', True, False),
+        ("NCCL test: 0 failed", False, False),
+        ("EFA tests failed: 0", False, False),
+        ("Bandwidth has less than threshold", True, False),
+        ('{"level":"error","msg":"retrying S3 upload of the log"}', False, True),
+        ('{"level":"info","msg":"started"}', False, False),
+    ],
+)
+def test_what_a_deep_check_calls_faulty(message: str, bad: bool, unclear: bool) -> None:
+    told = read_result({"message": message})
+    assert (told.bad, told.unclear) == (bad, unclear)
+
+
 def test_a_line_that_only_has_the_word_is_told_as_it_is() -> None:
     told = read_detection({"logStreamName": STREAM, "message": f"{DETECTION}: words", "timestamp": 1500})
     assert told is not None and (told.reason, told.text, told.time) == (None, f"{DETECTION}: words", 1.5)

@@ -255,11 +255,17 @@ def test_units() -> None:
 
 
 def test_rules_of_the_firewall() -> None:
-    (found,) = firewall.in_iptables("-A INPUT -p tcp -m multiport --dports 22,29400:29500 -j REJECT")
-    assert found.ports == ((22, 22), (29400, 29500))
-    assert firewall.stops(found, 29450) and not firewall.stops(found, 23)
-    assert firewall.in_iptables("*nat\n-A INPUT -j DROP\n") == []
-    assert firewall.in_nft("chain x {\n tcp dport 22 drop\n}") == []
+    rules = firewall.in_iptables("-A INPUT -p tcp -m multiport --dports 22,29400:29500 -j REJECT")
+    assert rules.rules("INPUT")[0].ports == ((22, 22), (29400, 29500))
+    assert firewall.stops(rules, 29450) and not firewall.stops(rules, 23)
+    assert not firewall.stops(firewall.in_iptables("*nat\n-A INPUT -j DROP\n"), 23)
+    assert not firewall.stops(firewall.in_nft("chain x {\n tcp dport 22 drop\n}"), 22)
+
+
+def test_rules_that_go_round_are_walked_for_a_time() -> None:
+    lines = [f"-A {name} -s 10.0.0.0/8 -j {other}" for name in "AB" for other in "AB" for _ in range(20)]
+    rules = firewall.in_iptables("\n".join([":INPUT ACCEPT [0:0]", "-A INPUT -j A", *lines]))
+    assert [one.sure for one in firewall.stops(rules, 29500)] == [False]
 
 
 HEAD = """# nThread 1 nGpus 1 minBytes 1073741824 maxBytes 8589934592 step: 2(factor) warmup iters: 5 iters: 20

@@ -48,10 +48,13 @@ READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "installer version": (efa.installer_version, "# EFA installer version: 1.37.0"),
     "libraries": (lambda text: libraries.libraries(text.split("\n")), "/lib/libnccl.so.2.21.5 (deleted)\n/x"),
     "nft": (
-        firewall.in_nft,
+        lambda text: firewall.stops(firewall.in_nft(text), 29500, "10.0.0.7"),
         "chain input {\ntype filter hook input priority 0; policy drop;\ntcp dport { 1, 2-3 } drop",
     ),
-    "iptables": (firewall.in_iptables, "*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp --dport 1:2 -j DROP"),
+    "iptables": (
+        lambda text: firewall.stops(firewall.in_iptables(text), 29500),
+        "*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp --dport 1:2 -j DROP",
+    ),
     "unit": (lambda text: services.is_active(services.show(text)), "LoadState=loaded\nActiveState=active"),
     "version": (services.version_in, "version is : 550.54.15"),
     "nccl-tests": (nccltests.read, "# Rank 0 Group 0 Pid 1 on n1 device 0 [0x1]\n 8 2 float sum -1 1 2 3 0 1 2 3 0"),

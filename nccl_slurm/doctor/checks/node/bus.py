@@ -225,6 +225,8 @@ def _peermem(look: Look) -> Iterator[Finding]:
         yield look.not_applicable(_NONE)
         return
     found = machine.devices(seen, "rdma-p2p")
+    if not found and machine.rdma_on_bus(seen):
+        raise NotObserved("no driver holds the InfiniBand cards on the bus: see node.ib-ports")
     if not found:
         yield look.not_applicable("no RDMA card is here")
         return
@@ -303,7 +305,7 @@ CHECKS: Iterable[NodeCheck] = (
     NodeCheck(
         "node.peermem",
         "RDMA cards reach the GPUs' memory",
-        (*GPU_SOURCES, *RDMA_SOURCES, "rdma-p2p", "kernel-modules", "nvidia-driver"),
+        (*GPU_SOURCES, *RDMA_SOURCES, "pci-devices", "rdma-p2p", "kernel-modules", "nvidia-driver"),
         _peermem,
     ),
     NodeCheck("node.numa", "Every processor has its memory", (*PCI_SOURCES, "numa", "pci-numa"), _numa),

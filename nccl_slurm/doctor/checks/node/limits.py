@@ -11,7 +11,7 @@ from typing import Any
 from nccl_slurm.doctor.check import Finding, NotObserved, Proof
 from nccl_slurm.doctor.checks.node import machine
 from nccl_slurm.doctor.checks.node.look import Look, NodeCheck
-from nccl_slurm.doctor.checks.node.machine import RDMA_SOURCES
+from nccl_slurm.doctor.checks.node.machine import PCI_SOURCES, RDMA_SOURCES
 from nccl_slurm.doctor.read import procfs
 from nccl_slurm.doctor.read.procfs import UNLIMITED
 from nccl_slurm.doctor.table import table
@@ -26,14 +26,17 @@ _YOUNG_S = 300.0
 _SOURCES = ("ranks", "daemons")
 
 
-def _limit(look: Look, name: str) -> list[tuple[str, float, Proof]]:
-    """(whose, soft limit, proof), of every rank; where none runs, of what starts them."""
-    rows = [("rank", row) for row in _ranks(look)]
+def _limit(look: Look, name: str, *, own: bool = True) -> list[tuple[str, float, Proof]]:
+    """(whose, soft limit, proof), of every rank; where none runs, of what starts them. ``own``: root's ranks too.
+    Raises where ranks run that can't be looked at: what slurmd has is not what they got."""
+    rows = [("rank", row) for row in machine.ranks(look.seen)]
     if not rows:
         daemons = machine.rows(look.seen.reader("daemons"))
         rows += [(comm, row) for comm in _LIMITS_OF for row in daemons if row.get("comm") == comm][:1]
     found = []
     for whose, row in rows:
+        if whose == "rank" and not own and row.get("uid") == 0:
+            continue
         limits = procfs.limits(str(row.get("limits", "")))
         if name in limits:
             proof = Proof(f"/proc/{row.get('pid')}/limits", f"{name}: {_shown(limits[name].soft)} ({whose})")
@@ -43,19 +46,12 @@ def _limit(look: Look, name: str) -> list[tuple[str, float, Proof]]:
     return found
 
 
-def _ranks(look: Look) -> list[Mapping[str, Any]]:
-    try:
-        return machine.ranks(look.seen)
-    except NotObserved:
-        return []
-
-
 def _shown(value: float) -> str:
     return "unlimited" if value == UNLIMITED else f"{value:.0f}"
 
 
-def _lowest(look: Look, name: str) -> tuple[str, float, Proof]:
-    return min(_limit(look, name), key=lambda one: one[1])
+def _lowest(look: Look, name: str, *, own: bool = True) -> tuple[str, float, Proof]:
+    return min(_limit(look, name, own=own), key=lambda one: one[1])
 
 
 def _memlock(look: Look) -> Iterator[Finding]:
@@ -63,7 +59,11 @@ def _memlock(look: Look) -> Iterator[Finding]:
     if _has_no_card(look):
         yield look.not_applicable("no RDMA card is here for which memory is locked")
         return
-    whose, value, proof = _lowest(look, "Max locked memory")
+    ours = [row for row in machine.ranks(look.seen) if row.get("uid") != 0]
+    if not ours and machine.ranks(look.seen):
+        yield look.passed("ranks of root may lock all memory (CAP_IPC_LOCK)")
+        return
+    whose, value, proof = _lowest(look, "Max locked memory", own=False)
     if value < table()["memlock-least-mib"] * _MIB:
         yield look.fail("P0", f"locked memory of a {whose} is limited so low that RDMA can't register buffers", proof)
     elif value < table()["memlock-gib"] * _GIB:
@@ -74,7 +74,7 @@ def _memlock(look: Look) -> Iterator[Finding]:
 
 def _has_no_card(look: Look) -> bool:
     try:
-        return not machine.devices(look.seen)
+        return not machine.devices(look.seen) and not machine.rdma_on_bus(look.seen)
     except NotObserved:
         return False
 
@@ -110,7 +110,7 @@ def _nofile(look: Look) -> Iterator[Finding]:
 
 def _shm(look: Look) -> Iterator[Finding]:
     """That of the ranks, which may be a container's own, else the node's."""
-    rows = [(f"/proc/{row.get('pid')}/root/dev/shm", row.get("shm")) for row in _ranks(look)]
+    rows = [(f"/proc/{row.get('pid')}/root/dev/shm", row.get("shm")) for row in machine.ranks(look.seen)]
     rooms = {where: room for where, room in rows if isinstance(room, dict)}
     if not rooms:
         room = machine.fields(machine.reader(look.seen, "mounts").get("room")).get(_SHM)
@@ -179,7 +179,7 @@ def _huge(look: Look) -> Iterator[Finding]:
     if total and not free:
         yield look.warn("P2", "all huge pages are taken: EFA falls back to ordinary ones", proof)
     elif not total and not any(
-        "FI_EFA_USE_HUGE_PAGE" in machine.fields(row.get("environment")) for row in _ranks(look)
+        "FI_EFA_USE_HUGE_PAGE" in machine.fields(row.get("environment")) for row in machine.ranks(look.seen)
     ):
         yield look.warn("P2", "there are no huge pages: EFA's buffers take ordinary ones", proof)
     else:
@@ -189,7 +189,12 @@ def _huge(look: Look) -> Iterator[Finding]:
 CHECKS: Iterable[NodeCheck] = (
     NodeCheck("node.shm", "Shared memory has room", ("ranks", "mounts"), _shm),
     NodeCheck("node.stale-shm", "No files of dead ranks in shared memory", ("shm-files",), _stale),
-    NodeCheck("node.memlock", "Ranks may lock enough memory", (*_SOURCES, *RDMA_SOURCES), _memlock),
+    NodeCheck(
+        "node.memlock",
+        "Ranks may lock enough memory",
+        (*_SOURCES, *RDMA_SOURCES, *PCI_SOURCES, "pci-devices"),
+        _memlock,
+    ),
     NodeCheck("node.stack", "Ranks have a stack of the right size", _SOURCES, _stack),
     NodeCheck("node.nofile", "Ranks may open enough files", _SOURCES, _nofile),
     NodeCheck("node.huge-pages", "EFA finds huge pages", ("ranks", "memory", *RDMA_SOURCES), _huge),

@@ -33,6 +33,7 @@ __all__ = [
     "libraries_of",
     "pattern_rows",
     "ranks",
+    "rdma_on_bus",
     "reader",
     "rows",
     "smi_proof",
@@ -147,6 +148,16 @@ def devices(seen: Observation, *keys: str) -> list[ports.Device]:
     for key in ("rdma-ports", "rdma-drivers", *keys):
         files.update(seen.present(key))
     return ports.devices(files)
+
+
+def rdma_on_bus(seen: Observation) -> list[pci.Function]:
+    """InfiniBand cards by the bus: those that no driver holds are nowhere else. Empty where there is no bus at all.
+    Raises where it can't be read."""
+    ids = seen.present("pci-ids")
+    if ids.unread and not ids:
+        path, why = next(iter(ids.unread.items()))
+        raise NotObserved(f"{path}: {why}")
+    return pci.infiniband(functions(seen, "pci-devices")) if ids else []
 
 
 def ranks(seen: Observation) -> list[Mapping[str, Any]]:

@@ -56,6 +56,9 @@ _LINK_ERRORS = frozenset(
     ["rx_errors", "tx_errors", "rx_crc_errors", "rx_missed_errors", "rx_fifo_errors", "tx_carrier_errors"]
 )
 _RENDEZVOUS = (29400, 29500, 28028)
+#: Of the range that Linux picks from (ip_local_port_range: 32768 to 60999).
+_PICKED = 45678
+_PORTS_MOST = 16
 
 
 def _efa(look: Look) -> Iterator[Finding]:
@@ -70,16 +73,24 @@ def _efa(look: Look) -> Iterator[Finding]:
         yield look.not_applicable("no EFA card belongs to this machine")
         return
     proof = Proof(_FOLDER, " ".join(one.name for one in cards)[:400] or "no EFA device")
-    down = [(card, port) for card in cards for port in card.ports if port.state not in _UP]
+    down = [(card, port) for card in cards for port in card.ports if port.state and port.state not in _UP]
+    untold = _untold(cards)
     if wanted is not None and row is not None and len(cards) < wanted:
         yield _few(look, len(cards), wanted, row.type, proof, on_bus)
     if down:
         yield _down(look, down, len(cards))
     yield from _device_files(look, len(cards))
+    if untold:
+        yield look.unknown(f"states of {len(untold)} of {len(cards)} EFA cards can't be read", proof)
     if wanted is None and not down:
         yield look.unknown(f"{len(cards)} EFA cards; how many belong to this type is not in the table", proof)
-    elif not down and len(cards) >= (wanted or 0):
+    elif not down and not untold and len(cards) >= (wanted or 0):
         yield look.passed(f"{len(cards)} EFA cards, all active", proof)
+
+
+def _untold(cards: Sequence[Device]) -> list[Device]:
+    """Cards without a port that can be read, or with one whose state can't."""
+    return [card for card in cards if not card.ports or any(port.state is None for port in card.ports)]
 
 
 def _few(look: Look, have: int, wanted: int, kind: str, proof: Proof, on_bus: Sequence[pci.Function] | None) -> Finding:
@@ -130,21 +141,48 @@ def _module(look: Look) -> bool:
 def _ports(look: Look) -> Iterator[Finding]:
     """InfiniBand and RoCE. A RoCE port may be unused; of InfiniBand ports none is there for nothing."""
     cards = [one for one in machine.devices(look.seen) if not one.efa]
-    ports = [(card, port) for card in cards for port in card.ports]
-    if not ports:
+    on_bus = machine.rdma_on_bus(look.seen)
+    if not cards and not on_bus:
+        if not machine.dmi(look.seen):
+            raise NotObserved("no InfiniBand or RoCE port is here, and what machine this is (DMI) is not told")
         yield look.not_applicable("no InfiniBand or RoCE port is here")
         return
+    undriven, untold = list(_undriven(look, cards, on_bus)), _untold(cards)
+    yield from undriven
+    if untold:
+        yield look.unknown(f"states of {len(untold)} of {len(cards)} cards can't be read: {untold[0].name} ...")
+    yield from _states(
+        look, [(card, port) for card in cards for port in card.ports if port.state], not undriven and not untold
+    )
+
+
+def _undriven(look: Look, cards: Sequence[Device], on_bus: Sequence[pci.Function]) -> Iterator[Finding]:
+    """A card on the bus that is no RDMA device: its driver, or the RDMA part of it, is not loaded or gave it up."""
+    bare = [one for one in on_bus if one.driver is None]
+    fabric = [card for card in cards if not any(port.layer == "Ethernet" for port in card.ports)]
+    gone = max(len(on_bus) - len(fabric), len(bare))
+    if gone <= 0:
+        return
+    proofs = [Proof(f"/sys/bus/pci/devices/{one.slot}", f"driver {one.driver or 'none'}") for one in bare or on_bus]
+    proofs.insert(0, Proof(_FOLDER, " ".join(card.name for card in cards)[:300] or "no device"))
+    why = "no driver holds them" if bare else "their driver's RDMA part is not there"
+    text = f"{gone} of {len(on_bus)} InfiniBand cards on the bus are no RDMA device: {why}"
+    yield look.fail("P1" if cards else "P0", text, *proofs, count=str(gone))
+
+
+def _states(look: Look, ports: Sequence[tuple[Device, Port]], whole: bool) -> Iterator[Finding]:
+    """``ports``: those whose state is told. ``whole``: these are all."""
     down = [(card, port) for card, port in ports if port.state not in _UP]
     fabric = [(card, port) for card, port in down if port.layer != "Ethernet"]
     proofs = [_port_proof(card, port) for card, port in (fabric or down)]
-    if len(down) == len(ports):
+    if ports and len(down) == len(ports):
         yield look.fail("P0", "no InfiniBand or RoCE port is active", *proofs, device=ports[0][0].name)
     elif fabric:
         yield look.fail("P1", f"{len(fabric)} InfiniBand ports are not active", *proofs, device=fabric[0][0].name)
     elif down:
         yield look.warn("P2", f"{len(down)} RoCE ports are not active, if they are meant to be", *proofs)
     yield from _rates(look, [(card, port) for card, port in ports if port.state in _UP])
-    if not fabric and len(down) < len(ports):
+    if whole and not fabric and len(down) < len(ports):
         yield look.passed(f"{len(ports) - len(down)} of {len(ports)} ports are active")
 
 
@@ -187,7 +225,7 @@ def _counters(look: Look) -> Iterator[Finding]:
     ]
     if wrong:
         yield _losing(look, wrong)
-    elif ports or links:
+    elif ports is not None and (ports or links):
         read = Proof(_FOLDER, f"{len(ports or ()) + len(links)} counters over {hours:.0f} h")
         yield look.passed("no port that tells loses or repeats packets", read)
     elif ports is not None:
@@ -214,7 +252,15 @@ def _of_ports(look: Look) -> list[tuple[str, str, int]] | None:
         groups |= {f"{_FOLDER}/{card.name}/ports/{port.number}": port.counters for port in card.ports}
         for where, counters in groups.items():
             found += ((where, name, value) for name, value in counters.items() if name in _PORT_ERRORS)
-    return found if found or not cards else None
+    return found if found or not (cards or _on_bus(look)) else None
+
+
+def _on_bus(look: Look) -> bool:
+    """Whether the bus has InfiniBand cards, or can't be read."""
+    try:
+        return bool(machine.rdma_on_bus(look.seen))
+    except NotObserved:
+        return True
 
 
 def _of_links(look: Look) -> Iterator[tuple[str, str, int]]:
@@ -259,31 +305,42 @@ def _mtu(look: Look) -> Iterator[Finding]:
 
 
 def _firewall(look: Look) -> Iterator[Finding]:
-    """Only what may stop traffic of a job: a rule for all ports or for one in use, without an address of its own."""
-    texts = {key: _rules(look, key) for key in ("firewall-nft", "firewall-iptables")}
-    if all(text is None for text in texts.values()):
-        raise NotObserved("rules of the firewall can't be read (neither nft nor iptables-save, or not as root)")
+    """Of a new connection to the ports in use, and to one that the kernel picks, as NCCL's are."""
+    rules, cut = _rules(look)
     ports = _in_use(look)
-    blocks = firewall.blocks(texts["firewall-nft"], texts["firewall-iptables"])
-    wide = [
-        one for one in blocks if not one.narrow and (one.policy or any(firewall.stops(one, port) for port in ports))
-    ]
-    if wide:
-        proofs = [Proof("nft list ruleset / iptables-save", f"{one.chain}: {one.line[:200]}") for one in wide]
+    own = look.seen.slurm.get("NodeAddr", "")
+    asked = [*ports[:_PORTS_MOST], _PICKED]
+    found = [stop for port in asked for one in rules for stop in firewall.stops(one, port, own)]
+    found = list(dict.fromkeys(sorted(found, key=lambda one: not one.sure)))
+    proofs = [Proof("nft list ruleset / iptables-save", f"{one.chain}: {one.line[:200]}") for one in found]
+    if any(one.sure for one in found):
         shown = ", ".join(map(str, ports[:6]))
         text = "the firewall stops traffic that no other rule lets in"
         yield look.warn("P1", text, *proofs, port=str(ports[0]), ports=shown)
+    elif found:
+        text = "the firewall stops what is not let in by address or interface: whether a job's peers are is not known"
+        yield look.unknown(text, *proofs)
+    elif cut:
+        yield look.unknown("the firewall has more rules than were read")
     else:
-        yield look.passed(
-            f"no rule of the firewall stops the ports in use ({len(blocks)} rules that stop something else)"
-        )
+        count = sum(len(lines) for one in rules for lines in one.lines.values())
+        yield look.passed(f"no rule of the firewall stops the ports in use ({count} rules)")
 
 
-def _rules(look: Look, key: str) -> str | None:
-    try:
-        return look.seen.text(key)
-    except NotObserved:
-        return None
+def _rules(look: Look) -> tuple[list[firewall.Ruleset], bool]:
+    """Those that can be read, and whether there are more. Raises where none can."""
+    found, cut = [], False
+    for key, parse in (("firewall-nft", firewall.in_nft), ("firewall-iptables", firewall.in_iptables)):
+        try:
+            output = look.seen.command(key)
+        except NotObserved:
+            continue
+        if output.rc == 0 or output.cut:
+            found.append(parse(output.out))
+            cut = cut or output.cut
+    if not found:
+        raise NotObserved("rules of the firewall can't be read (neither nft nor iptables-save, or not as root)")
+    return found, cut
 
 
 def _in_use(look: Look) -> list[int]:
@@ -308,6 +365,7 @@ def _dns(look: Look) -> Iterator[Finding]:
     told = machine.reader(look.seen, "names")
     rows = {name: one for name, one in told.items() if isinstance(one, dict)}
     if not rows:
+        machine.ranks(look.seen)  # raises where there are some that can't be looked at
         yield look.not_applicable("no rank here goes by a name (MASTER_ADDR)")
         return
     for name, one in rows.items():
@@ -344,15 +402,21 @@ CHECKS: Iterable[NodeCheck] = (
         _efa,
         explains=("node.libfabric", "node.ofi-plugin", "node.peermem"),
     ),
-    NodeCheck("node.ib-ports", "InfiniBand and RoCE ports are active", RDMA_SOURCES, _ports),
+    NodeCheck(
+        "node.ib-ports",
+        "InfiniBand and RoCE ports are active",
+        (*RDMA_SOURCES, *PCI_SOURCES, "pci-devices", "dmi"),
+        _ports,
+        explains=("node.peermem",),
+    ),
     NodeCheck(
         "node.net-counters",
         "Ports lose no packets",
-        (*RDMA_SOURCES, "rdma-counters", "links", "link-drivers", "link-counters"),
+        (*RDMA_SOURCES, *PCI_SOURCES, "pci-devices", "rdma-counters", "links", "link-drivers", "link-counters"),
         _counters,
     ),
     NodeCheck("node.mtu", "Interfaces take large frames", ("links", "link-drivers", "dmi"), _mtu),
-    NodeCheck("node.dns", "Names that ranks go by resolve", ("names",), _dns),
+    NodeCheck("node.dns", "Names that ranks go by resolve", ("names", "ranks"), _dns),
     NodeCheck(
         "node.firewall",
         "The host's firewall lets a job through",

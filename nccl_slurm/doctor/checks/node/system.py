@@ -15,6 +15,8 @@ __all__ = ["CHECKS"]
 
 _GIB = 1 << 30
 _NVME = "/opt/dlami/nvme"
+#: Images: full and read-only by nature.
+_IMAGES = ("squashfs", "erofs", "iso9660", "cramfs", "romfs")
 _NO_DISK = ("/dev/shm", _NVME)  # noqa: S108 # has a check of its own
 
 
@@ -34,7 +36,7 @@ def _disk(look: Look) -> Iterator[Finding]:
     wrong = []
     for path, room in rooms.items():
         key = tuple(room.get(name) for name in ("size", "inodes", "free"))
-        if path not in _NO_DISK and key not in seen:
+        if path not in _NO_DISK and key not in seen and not _is_image(rows, path):
             seen.add(key)
             wrong += list(_full(look, path, room))
     yield from wrong
@@ -43,6 +45,16 @@ def _disk(look: Look) -> Iterator[Finding]:
         raise NotObserved("no local file system can be read")
     if not wrong:
         yield look.passed(f"{len(seen)} local file systems have room")
+
+
+def _is_image(rows: list[list[str]], path: str) -> bool:
+    """Whether nobody writes there by design: an image, or another's disk that is mounted read-only."""
+    above = [row for row in rows if len(row) > 3 and (path + "/").startswith(row[1].rstrip("/") + "/")]
+    if not above:
+        return False
+    longest = max(len(row[1]) for row in above)
+    mount = [row for row in above if len(row[1]) == longest][-1]  # the last one covers the others
+    return mount[2] in _IMAGES or ("ro" in mount[3].split(",") and not mount[0].startswith("/dev/"))
 
 
 def _full(look: Look, path: str, room: Mapping[str, Any]) -> Iterator[Finding]:
@@ -70,13 +82,14 @@ def _number(room: Mapping[str, Any], key: str) -> float:
 
 
 def _read_only(look: Look, rows: list[list[str]]) -> Iterator[Finding]:
-    """The kernel makes a broken disk read-only. Boot images that are so by design hold no /var."""
+    """The kernel makes a broken disk read-only. Images are so by design, and a server's folder by its export."""
     for row in rows:
         if (
             len(row) > 3
             and row[1] in ("/", "/var")
             and "ro" in row[3].split(",")
-            and row[2] not in ("squashfs", "overlay")
+            and row[0].startswith("/dev/")
+            and row[2] not in (*_IMAGES, "overlay")
         ):
             proof = Proof("/proc/mounts", " ".join(row)[:200])
             yield look.fail("P0", f"{row[1]} is read-only", proof, path=row[1])
@@ -101,7 +114,11 @@ def _nvme(look: Look) -> Iterator[Finding]:
 def _clock(look: Look) -> Iterator[Finding]:
     found, proof = _kept(look)
     measured = look.seen.offset_s
-    if found is not None and found["synchronized"] is False:
+    keepers = _keepers(look)
+    if found is not None and found["synchronized"] is False and keepers:
+        found = None
+        proof = Proof("ps -C " + ",".join(keepers), "runs; the kernel is not told that it keeps the clock")
+    elif found is not None and found["synchronized"] is False:
         yield look.warn("P1", "nothing keeps this node's clock", proof)
     offset = found["offset_s"] if found is not None and found["offset_s"] is not None else None
     told = max((abs(one) for one in (offset, measured) if one is not None), default=None)
@@ -113,9 +130,21 @@ def _clock(look: Look) -> Iterator[Finding]:
         else:
             yield look.warn("P2", f"the clock is off by more than {table()['clock-watch-s']:g} s", proof, whose)
     elif found is None and measured is None:
-        raise NotObserved("neither chronyc nor timedatectl tells whether the clock is kept")
+        raise NotObserved(
+            f"{', '.join(keepers)} runs here, and how far the clock is off is not told"
+            if keepers
+            else "neither chronyc nor timedatectl tells whether the clock is kept"
+        )
     elif found is None or found["synchronized"]:
         yield look.passed("the clock is kept" if found else "the clock agrees with this host's", proof)
+
+
+def _keepers(look: Look) -> list[str]:
+    """They keep the clock and don't tell the kernel so (adjtimex(2), STA_UNSYNC), of which timedatectl speaks."""
+    try:
+        return sorted({str(row.get("comm")) for row in machine.rows(look.seen.reader("time-daemons"))})
+    except NotObserved:
+        return []
 
 
 def _kept(look: Look) -> tuple[dict[str, Any] | None, Proof]:
@@ -140,5 +169,5 @@ def _timedate(text: str) -> dict[str, Any] | None:
 CHECKS: Iterable[NodeCheck] = (
     NodeCheck("node.disk", "Local disks have room", ("mounts",), _disk),
     NodeCheck("node.nvme-mount", "HyperPod's fast disk is mounted", ("mounts", "dmi", "hyperpod-folder"), _nvme),
-    NodeCheck("node.clock", "The clock is kept", ("clock", "clock-systemd"), _clock),
+    NodeCheck("node.clock", "The clock is kept", ("clock", "clock-systemd", "time-daemons"), _clock),
 )
