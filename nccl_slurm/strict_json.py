@@ -9,18 +9,19 @@ writes the bytes of a file's name that are not UTF-8: texts with those are left 
 from __future__ import annotations
 
 import json
+from math import isfinite
 from typing import Any
 
 import orjson
 
-__all__ = ["loads"]
+__all__ = ["BEYOND", "loads"]
 
 #: What needs more than 64 bits orjson reads as a float: that can't be told from 1e30, and no counter goes so far.
-_BEYOND = float(1 << 64)
+BEYOND = 2.0**64
 
 
-def loads(data: bytes) -> Any:
-    """UTF-8 alone, at most 1,024 levels deep. Raises ValueError."""
+def loads(data: bytes, beyond: float = BEYOND) -> Any:
+    """UTF-8 alone, at most 1,024 levels deep, no number of ``beyond`` or more. Raises ValueError."""
     whole = [_read(data)]
     containers: list[Any] = [whole]
     for one in containers:  # grows while it is walked: no recursion, whatever the depth
@@ -28,7 +29,7 @@ def loads(data: bytes) -> Any:
             kind = type(value)
             if kind is float:
                 if value.is_integer():
-                    one[key] = _whole(value)
+                    one[key] = _whole(value, beyond)
             elif kind is dict or kind is list:
                 containers.append(value)
     return whole[0]
@@ -52,15 +53,15 @@ def _no_number(digits: str) -> float:
 
 def _finite(digits: str) -> float:
     value = float(digits)
-    return value if abs(value) < _BEYOND else _no_number(digits)
+    return value if isfinite(value) else _no_number(digits)
 
 
 def _finite_int(digits: str) -> float:
     return int(digits) if len(digits) < 20 else _finite(digits)
 
 
-def _whole(value: float) -> int:
+def _whole(value: float, beyond: float) -> int:
     """Every float beyond 2^53 is a whole number."""
-    if abs(value) >= _BEYOND:
-        raise ValueError(f"{value:g} is no number that 64 bits hold")
+    if abs(value) >= beyond:
+        raise ValueError(f"{value:g} is no number that a counter holds")
     return int(value)

@@ -53,6 +53,14 @@ def test_what_is_no_json(text: bytes) -> None:
         strict_json.loads(text)
 
 
+def test_what_is_made_of_such_numbers_may_be_larger() -> None:
+    """A report adds times and uncertainties of records, and is read again."""
+    twice = json.dumps([2 * TOP]).encode()
+    assert strict_json.loads(twice, strict_json.BEYOND * 1024) == [int(2.0 * TOP)]
+    with pytest.raises(ValueError, match="no number"):
+        strict_json.loads(twice)
+
+
 @given(st.binary(max_size=100) | st.text(alphabet='[]{}",:\\ud80123.eE-+ ', max_size=60).map(str.encode))
 def test_any_bytes_give_a_value_or_a_value_error(data: bytes) -> None:
     try:
