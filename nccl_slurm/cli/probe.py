@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import subprocess
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -93,16 +92,15 @@ def _by_srun(loaded: Config, node: str, job: str) -> bytes:
 
 def _as_owner(loaded: Config, job: str) -> dict[str, Any]:
     """Slurm lets nobody but a job's owner make a step in it, root not either: root becomes that user. For Popen."""
+    from nccl_slurm.live.step import as_owner
+
     if os.geteuid() != 0:
         return {}
     client = CliClient(loaded.slurm.bin, loaded.slurm.conf, loaded.slurm.timeout_s)
     uid = next((one.uid for one in client.jobs() if job in (one.id, str(one.raw_id))), None)
     if uid is None:
         raise UnknownJob(f"job {job} does not run; give one that runs on that node, as squeue shows it")
-    try:
-        return {"user": uid, "group": pwd.getpwuid(uid).pw_gid, "extra_groups": []}
-    except KeyError:
-        raise InputError(f"job {job}: its user {uid} is not known on this host; run this where it is") from None
+    return as_owner(uid, job)
 
 
 def _checked(data: bytes, node: str) -> dict[str, Any]:

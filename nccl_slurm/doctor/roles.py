@@ -61,11 +61,13 @@ def compute_nodes(
     others: Collection[str],
     resolve: Callable[[Collection[str]], Resolved],
 ) -> frozenset[str]:
-    """Empty where a controller has no address that is known here: any node may be its host by another name."""
+    """Empty where a controller, or one of ``others``, has no address that is known here: any node may be its host by
+    another name."""
     own = {node.name: [one for one in (node.name, node.hostname, node.address) if one] for node in nodes}
     taken = {one for each in controllers for one in each} | set(others)
     known = resolve({one for each in own.values() for one in each} | taken)
-    if not controllers or not all(any(known.get(one) for one in each) for each in controllers):
+    hosts = [*controllers, *((one,) for one in others)]
+    if not controllers or not all(any(known.get(one) for one in each) for each in hosts):
         return frozenset()
     names = {short(one) for one in taken}
     addresses = frozenset().union(*(known.get(one, frozenset()) for one in taken))

@@ -114,7 +114,7 @@ class _Lines:
 def as_owner(uid: int | None, job_id: str) -> dict[str, Any]:
     """Arguments for Popen. Raises NotYours, InputError."""
     if uid is None:
-        raise InputError(f"job {job_id}: Slurm told no user of it; try again, or give --no-step")
+        raise InputError(f"job {job_id}: Slurm told no user of it; try again")
     if os.geteuid() != 0:
         if os.geteuid() != uid:
             raise NotYours(f"job {job_id} is not yours: only its owner and root may look at it")
@@ -123,5 +123,5 @@ def as_owner(uid: int | None, job_id: str) -> dict[str, Any]:
     with contextlib.suppress(KeyError):
         user = pwd.getpwuid(uid)
     if user is None:
-        raise InputError(f"job {job_id}: uid {uid} is not known on this host; run this elsewhere, or give --no-step")
+        raise InputError(f"job {job_id}: uid {uid} is not known on this host; run this where it is")
     return {"user": uid, "group": user.pw_gid, "extra_groups": os.getgrouplist(user.pw_name, user.pw_gid)}

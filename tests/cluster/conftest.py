@@ -50,3 +50,17 @@ def cluster(release: str | None) -> Iterator[Cluster]:
 def idle_cluster(cluster: Cluster) -> Cluster:
     cluster.heal()
     return cluster
+
+
+@pytest.fixture(scope="module")
+def everything(cluster: Cluster) -> Iterator[Cluster]:
+    """With a daemon that has every job in its scope."""
+    cluster.heal()
+    before = cluster.daemon_config.read_text()
+    cluster.write_daemon_config(before + '\n[scope]\ndefault = "all"\n')
+    if cluster.alive("nccl-slurm"):
+        cluster.stop_daemon()
+    cluster.start_daemon()
+    yield cluster
+    cluster.stop_daemon()
+    cluster.write_daemon_config(before)

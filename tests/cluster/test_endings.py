@@ -6,7 +6,6 @@ No torch here: the jobs are shell or plain Python, and the daemon's scope is set
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,19 +14,6 @@ from tests.cluster.outcome import outcome, report
 from tests.cluster.processes import wait_until
 
 SLEEP = "#!/bin/sh\nsrun sleep 300\n"
-
-
-@pytest.fixture(scope="module")
-def everything(cluster: Cluster) -> Iterator[Cluster]:
-    cluster.heal()
-    before = cluster.daemon_config.read_text()
-    cluster.write_daemon_config(before + '\n[scope]\ndefault = "all"\n')
-    if cluster.alive("nccl-slurm"):
-        cluster.stop_daemon()
-    cluster.start_daemon()
-    yield cluster
-    cluster.stop_daemon()
-    cluster.write_daemon_config(before)
 
 
 @pytest.fixture

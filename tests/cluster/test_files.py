@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.cluster.harness import Cluster
 from tests.cluster.outcome import outcome
 
 
-@pytest.fixture(scope="module")
-def lab(cluster: Cluster) -> Iterator[Cluster]:
-    cluster.heal()
-    before = cluster.daemon_config.read_text()
-    cluster.write_daemon_config(before + '\n[scope]\ndefault = "all"\n')
-    if cluster.alive("nccl-slurm"):
-        cluster.stop_daemon()
-    cluster.start_daemon()
-    yield cluster
-    cluster.stop_daemon()
-    cluster.write_daemon_config(before)
+@pytest.fixture
+def lab(everything: Cluster) -> Cluster:
+    everything.heal()
+    return everything
 
 
 @pytest.mark.parametrize("umask", ["000", "027", "077"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,19 +12,6 @@ from tests.cluster.processes import wait_until
 
 #: The second run ends by itself.
 ONCE = "#!/bin/sh\n[ ${SLURM_RESTART_COUNT:-0} -gt 0 ] || srun sleep 300\nexit 0\n"
-
-
-@pytest.fixture(scope="module")
-def everything(cluster: Cluster) -> Iterator[Cluster]:
-    cluster.heal()
-    before = cluster.daemon_config.read_text()
-    cluster.write_daemon_config(before + '\n[scope]\ndefault = "all"\n')
-    if cluster.alive("nccl-slurm"):
-        cluster.stop_daemon()
-    cluster.start_daemon()
-    yield cluster
-    cluster.stop_daemon()
-    cluster.write_daemon_config(before)
 
 
 @pytest.fixture

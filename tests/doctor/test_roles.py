@@ -31,6 +31,7 @@ def node(name: str, address: str | None = None, host: str | None = None) -> Node
         ("SlurmctldHost[0] = ctl", ["ctl"], [], [node("head"), node("n1")], {"n1"}),  # one host, two names
         ("SlurmctldHost[0] = n9\nSlurmctldHost[1] = ctl", ["n9", "ctl"], [], [node("n1")], set()),  # n9: not known
         ("SlurmctldHost[0] = ctl", ["ctl"], ["db"], [node("n2"), node("n1")], {"n1"}),
+        ("SlurmctldHost[0] = ctl", ["ctl"], ["db9"], [node("n1")], set()),  # db9: any node may be it
         ("SlurmctldHost[0] = ctl", ["ctl"], ["login1"], [node("n2", "10.0.0.2", "login1.x.org")], set()),
         ("SlurmctldHost[0] = ctl", ["ctl"], [], [node("n3")], set()),  # has no address that is known here
         ("", ["10.0.0.7"], [], [node("n7", "ctl"), node("n1")], {"n1"}),
