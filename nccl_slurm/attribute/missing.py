@@ -78,13 +78,13 @@ def _are_too_many(scene: Scene, silent: int, waiting: int) -> bool:
 def _unread(scene: Scene, silent: Iterable[int]) -> bool:
     """No file came in which any of them could have spoken, and nobody saw how they ended: nothing was observed of them,
     and that is a gap. Files that were given by hand may have been chosen."""
-    kinds = scene.own_files(scene.waits) if scene.job is not None else None
+    kinds = scene.files_of_waits if scene.job is not None else None
     return not any(_would_be_heard(scene, rank, kinds) for rank in silent)
 
 
 def _is_clear(scene: Scene, silent: int, waiting: set[int]) -> bool:
     enough = len(waiting) >= WITNESSES_MIN and _same_seq(scene)
-    heard = _would_be_heard(scene, silent, scene.own_files(scene.waits))
+    heard = _would_be_heard(scene, silent, scene.files_of_waits)
     return enough and _stood_aside(scene, silent) and heard
 
 

@@ -348,7 +348,7 @@ def number(data: Mapping[str, Any], *keys: str) -> int | None:
     """First of ``keys`` that holds an integer."""
     for key in keys:
         value = data.get(key)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if type(value) is int:  # no bool
             return value
     return None
 

@@ -322,6 +322,10 @@ class Scene:
         others = self.sorts.where(lambda fact: fact.producer not in reading.MACHINE_PRODUCERS)
         return frozenset(fact.file for fact in others)
 
+    @cached_property
+    def files_of_waits(self) -> frozenset[str] | None:
+        return self.own_files(self.waits)
+
     def own_files(self, others: Mapping[int, Sequence[Fact]]) -> frozenset[str] | None:
         """The kinds of files in which most of ``others`` have these words each to itself; None where they share one."""
         writers: dict[str, set[int]] = defaultdict(set)

@@ -6,8 +6,10 @@ and there are sixty such questions.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from operator import attrgetter
 
 from nccl_slurm.model import Fact
 
@@ -15,6 +17,9 @@ __all__ = ["Sorts"]
 
 #: Keys of a fact's data by which facts of many sorts are looked for.
 _KEYS = ("attempt", "local_rank", "task", "timeout_ms")
+_ANY_KEY = frozenset(_KEYS)
+_DATA = attrgetter("data")
+_SORT = attrgetter("kind", "producer", "role", "hint", "trust")
 
 
 class Sorts:
@@ -22,18 +27,15 @@ class Sorts:
 
     def __init__(self, facts: Sequence[Fact]) -> None:
         self._facts = facts
-        places: dict[tuple[str | None, ...], list[int]] = {}
+        places: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
+        for place, sort in enumerate(map(_SORT, facts)):
+            places[sort].append(place)
         having: dict[str, list[int]] = {key: [] for key in _KEYS}
-        for place, fact in enumerate(facts):
-            for key in _KEYS:
-                if key in fact.data:
-                    having[key].append(place)
-            sort = (fact.kind, fact.producer, fact.role, fact.hint, fact.trust)
-            found = places.get(sort)
-            if found is None:
-                places[sort] = [place]
-            else:
-                found.append(place)
+        for place, data in enumerate(map(_DATA, facts)):
+            if not _ANY_KEY.isdisjoint(data):
+                for key in _KEYS:
+                    if key in data:
+                        having[key].append(place)
         self._places, self._having = list(places.values()), having
 
     def where(self, wanted: Callable[[Fact], bool]) -> list[Fact]:

@@ -18,6 +18,7 @@ from urllib.parse import quote
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
+from nccl_slurm import strict_json
 from nccl_slurm.errors import StoreBusy, StoreError
 from nccl_slurm.history.holding import refuse_under_a_lease
 from nccl_slurm.history.schema import MIGRATIONS, Migration, prepare
@@ -242,3 +243,8 @@ def packed(value: Any) -> bytes:
 
 def unpacked(data: bytes) -> Any:
     return json.loads(zlib.decompress(data))
+
+
+def unpacked_record(data: bytes) -> Any:
+    """Of what was read by `strict_json` before it was packed."""
+    return strict_json.again(zlib.decompress(data))

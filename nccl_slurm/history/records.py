@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
-from nccl_slurm.history.database import Database, chunks, fitting, packed, unpacked
+from nccl_slurm.history.database import Database, chunks, fitting, packed, unpacked, unpacked_record
 from nccl_slurm.history.rows import RecordRow, ReportRow
 from nccl_slurm.history.runs import of_run
 from nccl_slurm.history.schema import node_records, reports, run_nodes, runs
@@ -69,7 +69,7 @@ class Records(Database):
         newest = {row["node"]: row for row in found}
         for row in newest.values():
             del row["written"]
-            row["record"] = unpacked(row["record"])
+            row["record"] = unpacked_record(row["record"])
         return tuple(RecordRow(**row) for row in newest.values())
 
     def record_nodes(self, cluster: str, raw_id: int, run: int) -> frozenset[str]:

@@ -34,6 +34,7 @@ LINKS = "their adapters"
 PROVIDER = "libfabric's provider"
 GPUDIRECT = "GPUDirect RDMA"
 NVLS = "NVLS multicast"
+_CHANNEL = "nccl.channel"
 _OF_CHANNELS = (BETWEEN, INSIDE)
 _ORDER = (NETWORK, BETWEEN, INSIDE, LINKS, PROVIDER, GPUDIRECT, NVLS)
 KINDS = frozenset(
@@ -60,7 +61,7 @@ class Odd:
 def path(fact: Fact) -> str | None:
     """``NET/IB/GDRDMA``, ``NET/Socket``, ``P2P/CUMEM``, ``SHM/direct`` of a channel's line; None for another line."""
     via = fact.data.get("via")
-    if fact.kind != "nccl.channel" or not isinstance(via, str):
+    if fact.kind != _CHANNEL or not isinstance(via, str):
         return None
     return (_TAIL.sub("", via) if " comm" in via else via).strip() + str(fact.data.get("gdr") or "")
 
@@ -161,6 +162,8 @@ def _seen_partly(lines: Iterable[Fact]) -> set[Teller]:
     """Hosts with channels of more or fewer processes than most: not all of their ranks' lines are here."""
     processes: dict[Teller, set[object]] = {}
     for fact in lines:
+        if fact.kind != _CHANNEL:
+            continue
         who = fact.host or teller(fact)
         if who is not None and path(fact):
             processes.setdefault(who, set()).add(fact.rank if fact.rank is not None else fact.data.get("writer_pid"))
@@ -192,7 +195,7 @@ def _join(found: list[Odd], one: Odd, communicator: str) -> None:
 
 def _told(fact: Fact) -> tuple[str, str] | None:
     """(what is compared, its value) of a line of `KINDS`."""
-    if fact.kind == "nccl.channel":
+    if fact.kind == _CHANNEL:
         way = path(fact)
         return None if not way else (BETWEEN if way.startswith(("NET", "COLLNET")) else INSIDE, way)
     if fact.kind == "nccl.devices":

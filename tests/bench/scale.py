@@ -4,17 +4,16 @@
 
 *files*: a simulated hang of so many ranks (`nccl_slurm.testing`), each rank's log filled up with a trainer's steps to
 1 MB, read by ``nccl-slurm report --logs --json``; ``cat`` of the same files beside it. *records*: the same hang's node
-records as files; a process of its own loads them, puts the evidence together and attributes, as the daemon does with
-those of its store (their schema is looked at when they come in). CPU seconds are user and system time of that process
-and of what it started, its start and imports with it; memory is its largest resident set. What is written into DIR is
-used again. Prints a table, last a line with the figures; exit status 0 where every bar holds. docs/performance.md keeps
-the results.
+records, packed as the daemon's store holds them (numbers and schema are looked at when they come in); a process of its
+own loads them, puts the evidence together and attributes, as the daemon does. CPU seconds are user and system time of
+that process and of what it started, its start and imports with it; memory is its largest resident set. What is written
+into DIR is used again. Prints a table, last a line with the figures; exit status 0 where every bar holds.
+docs/performance.md keeps the results.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import shutil
@@ -28,8 +27,8 @@ from pathlib import Path
 from statistics import median
 from typing import NoReturn
 
-from nccl_slurm import strict_json
 from nccl_slurm.daemon.diagnose import Parts, collector_at_rest, judged
+from nccl_slurm.history.database import packed, unpacked_record
 from nccl_slurm.history.rows import RecordRow
 from nccl_slurm.model import Parsed
 from nccl_slurm.parse.patterns import load_rows
@@ -41,6 +40,7 @@ __all__ = ["main"]
 
 FILES, SIZES = 1024, (8, 64, 512, 4096, 16384)
 FILE_BYTES = 1_000_000
+PACKED = ".json.z"
 TURNS = 3
 #: Bars: CPU seconds and MB for 1,024 files; for 16,384 ranks' records; cost of a rank at the largest size, times that
 #: at the largest size but one.
@@ -153,7 +153,7 @@ def _of_records(scratch: Path, sizes: Sequence[int]) -> Iterator[Figure]:
         folder = scratch / f"records-{ranks}"
         _made(_recorded, folder, ranks)
         cost = Cost.of([sys.executable, "-m", "tests.bench.scale", "--verdict", str(folder)])
-        plain = Cost.of(["cat", *map(str, folder.glob("*.json"))])
+        plain = Cost.of(["cat", *map(str, folder.glob(f"*{PACKED}"))])
         costs[ranks] = cost
         print(f"{ranks} ranks: {cost.cpu_s:.2f} s, {cost.mb:.0f} MB, cat {plain.cpu_s:.2f} s", file=sys.stderr)
         barred = ranks == SIZES[-1]
@@ -183,7 +183,7 @@ def _recorded(folder: Path, ranks: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         story, rows = _story(ranks), load_rows()
         for host, record in node_records(story, rows):
-            (folder / f"{host}.json").write_text(json.dumps(record, separators=(",", ":")))
+            (folder / f"{host}{PACKED}").write_bytes(packed(record))
         (folder / "done").write_text(str(ranks))
 
 
@@ -191,7 +191,7 @@ def _recorded(folder: Path, ranks: int) -> None:
 def _verdict(folder: Path) -> NoReturn:
     """The measured process."""
     ranks = int((folder / "done").read_text())
-    rows = [_row(path) for path in sorted(folder.glob("*.json"))]
+    rows = [_row(path) for path in sorted(folder.glob(f"*{PACKED}"))]
     scenario = Scenario(world=ranks)
     known = job(Story(scenario, None, [], None, state="FAILED", end=scenario.start + 900))  # type: ignore[arg-type]
     _, verdict = judged(Parts(known, rows, (), Parsed(), ("head",)))
@@ -201,8 +201,8 @@ def _verdict(folder: Path) -> NoReturn:
 
 
 def _row(path: Path) -> RecordRow:
-    record = strict_json.loads(path.read_bytes())
-    return RecordRow("simulated", 4711, 1, path.stem, 0.0, "", False, record)
+    record = unpacked_record(path.read_bytes())
+    return RecordRow("simulated", 4711, 1, path.name.removesuffix(PACKED), 0.0, "", False, record)
 
 
 if __name__ == "__main__":
