@@ -30,9 +30,6 @@ _ROLES = {
 _OF_JOB = "A job can print anything, so it proves what the ranks did among themselves and nothing about a machine."
 _OF_KERNEL = "It counts as the machine's word only from the node's own kernel log, inside the run's window."
 _OF_ROOT = "Root's hooks read it on the node, so it is the machine's own word."
-_ACTION_PROOF = (
-    "A class brings its action; reboot needs the node's own word on top of it, and a role that is known to be compute."
-)
 _XID_SOURCE = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
 
 
@@ -88,7 +85,7 @@ def _class(one: Mapping[str, Any], rows: Rows) -> Entry:
 def _action(one: Mapping[str, Any]) -> Entry:
     name = str(one["name"])
     classes = tuple(each for each in CLASSES if action_of(each) == name)
-    return Entry("action", name, one["means"], _ACTION_PROOF, "docs/report.md", action=name, related=classes)
+    return Entry("action", name, one["means"], one["proof"], "docs/report.md", action=name, related=classes)
 
 
 def _xid(xid: Xid, means: Mapping[str, str], steps: Mapping[str, Sequence[str]], nvidia: Mapping[str, str]) -> Entry:

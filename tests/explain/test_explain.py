@@ -125,6 +125,13 @@ def test_classes_and_actions_have_the_sentences_of_the_report_reference() -> Non
     assert actions == {name: cells[0] for name, cells in table_of(REPORT_MD, "Actions").items()}
 
 
+def test_each_action_says_how_that_one_is_proven() -> None:
+    proofs = {entry.name: entry.proof for entry in ENTRIES if entry.kind == "action"}
+    assert len(set(proofs.values())) == len(ACTIONS)
+    assert "reboot" not in proofs["fix-code"] and "no word on a node's health" in proofs["fix-code"]
+    assert "outlived a reboot" in proofs["replace"] and "trust root" in proofs["reboot"]
+
+
 def test_every_nvidia_action_of_the_table_is_explained() -> None:
     told = {entry.name: entry.steps[0] for entry in ENTRIES if entry.kind == "xid"}
     bare = {code for code, xid in ROWS.xids.items() if xid.nvidia == "(blank)"}
