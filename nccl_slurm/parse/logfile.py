@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import Any, Callable, Iterable, NamedTuple, Union
 
@@ -28,6 +29,10 @@ _FEW = 40
 _AT_ONCE = 48
 #: Lines that are chosen before the first of them is read: in turns both cost more.
 _TOGETHER = 64
+#: glog's warnings and notices go to standard error too, many at a program's start.
+_NOTICE = re.compile(r"(?:\[rank\d{1,7}\]:)?\[?[WI]\d{4} ")
+#: torchrun's ``attempt_0/3/stderr.log``, Slurm's ``slurm-42.err``.
+_ERRORS = re.compile(r"(?:\bstderr\b[^/]*|\.err)\Z")
 
 
 class Seen(NamedTuple):
@@ -39,9 +44,11 @@ class Seen(NamedTuple):
 
 
 class Track:
-    """First and last time stamp and last line of one rank in one file."""
+    """First and last time stamp and last line of one rank in one file. ``of_errors``: that line is of standard error,
+    where a program says how it ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, of_errors: bool = False) -> None:
+        self.of_errors = of_errors
         self.first: float | None = None
         self.last: float | None = None
         self.uncertainty_s: float | None = None
@@ -55,11 +62,16 @@ class Track:
         self.uncertainty_s = max(self.uncertainty_s or 0.0, uncertainty_s or 0.0)
 
     def merge(self, other: Track) -> None:
-        """The last line is the one of the later time; without times that of ``other``."""
-        if other.last_line is not None and (self.last is None or other.last is None or other.last >= self.last):
-            self.last_line = other.last_line
+        """The last line is the one of the later time; without times that of standard error, else that of ``other``."""
+        if other.last_line is not None and (self.last_line is None or self._is_before(other)):
+            self.last_line, self.of_errors = other.last_line, other.of_errors
         for seconds in (other.first, other.last):
             self.see(seconds, other.uncertainty_s)
+
+    def _is_before(self, other: Track) -> bool:
+        if self.last is None or other.last is None:
+            return other.of_errors or not self.of_errors
+        return other.last >= self.last
 
 
 class Log:
@@ -67,6 +79,7 @@ class Log:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self.of_errors = _ERRORS.search(source.name) is not None
         self.tracks: dict[int | None, Track] = {}
         self.processes: dict[tuple[str, int], None] = {}
         self.local_ranks: dict[int, int] = {}
@@ -236,6 +249,7 @@ class _Reader:
     def _ends(self, track: Track, prefix: Prefix, text: str) -> None:
         if track.last_line is None:
             track.last_line = _shown(prefix, text)[:_LINE_SHOWN]
+            track.of_errors = track.of_errors and _NOTICE.match(track.last_line) is None
 
     def _exception(self, finding: Finding | None, name: str, message: str) -> Finding | None:
         """The last line of a traceback is a fact even if no row knows its text."""
@@ -250,7 +264,9 @@ class _Reader:
 
     def _track(self, prefix: Prefix) -> Track | None:
         """None for a line without text."""
-        return self.log.tracks.setdefault(prefix.rank, Track()) if prefix.text.strip() else None
+        if not prefix.text.strip():
+            return None
+        return self.log.tracks.setdefault(prefix.rank, Track(self.log.of_errors))
 
     def _see(self, track: Track, prefix: Prefix, text: str) -> bool:
         """Whether the line has a time."""

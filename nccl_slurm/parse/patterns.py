@@ -96,6 +96,11 @@ class Row:
             return None
         return _values(found.groupdict())
 
+    def span(self, text: str) -> tuple[int, int] | None:
+        """The part of ``text`` that the row matches, as indices; of a kernel's line with its stamp too."""
+        found = self.regex.search(text[:MATCH_LIMIT])
+        return None if found is None else found.span()
+
 
 @dataclass(frozen=True)
 class Rows:

@@ -10,8 +10,9 @@ from tabulate import tabulate
 from nccl_slurm.hosts import HOST, fold, fold_numbers
 from nccl_slurm.info.timeout import GROUP, HEARTBEAT, RENDEZVOUS, RETRIES, STORE
 from nccl_slurm.report import ranks as rank_table
+from nccl_slurm.report.lines import alike, evidence_lines
 from nccl_slurm.report.visible import visible
-from nccl_slurm.report.words import detail, ending, happened, hosts_of, ranks_of
+from nccl_slurm.report.words import counted, detail, ending, happened, hosts_of, named, ranks_of, writer
 
 __all__ = ["gap_lines", "render"]
 
@@ -116,19 +117,26 @@ def _evidence(report: Mapping[str, Any], color: bool) -> str:
     cited = _cited(report)
     facts = sorted(report["facts"], key=lambda fact: (fact["id"] not in cited, fact["role"] != "cause"))
     shown = [fact for fact in facts if fact["id"] in cited or fact["role"] == "cause"][:EVIDENCE_MAX]
-    lines = [f"{visible(fact['id'])}  {_place(fact)}\n    {visible(fact['text'], _TEXT_MAX)}" for fact in shown]
+    by_hand = report["job"]["id"] is None
+    theirs = _of_people(report["verdict"])
+    lines: list[str] = []
+    seen: set[tuple[str, str]] = set()
+    for fact in shown:
+        lines.append(f"{visible(fact['id'])}  {_place(fact, by_hand)}")
+        lines += evidence_lines(fact, short=alike(fact) in seen and fact["id"] not in theirs)
+        seen.add(alike(fact))
     left = len(report["facts"]) - len(shown)
     if left and lines:
-        lines.append(f"{left} more facts in --json")
+        lines.append(f"{counted(left, 'more fact')} in --json")
     return _section("Evidence", "\n".join(lines), color)
 
 
-def _place(fact: Mapping[str, Any]) -> str:
-    parts = [f"{visible(fact['file'], 120)}:{fact['line'] or '?'}" if fact["file"] else visible(fact["producer"])]
+def _place(fact: Mapping[str, Any], by_hand: bool) -> str:
+    parts = [_in_file(fact) or visible(fact["producer"])]
     parts.append(f"rank {fact['rank']}" if fact["rank"] is not None else "")
     parts.append(visible(fact["host"]) if fact["host"] else "")
     parts.append(visible(fact["time"] or ""))
-    parts.append("written by the job" if fact["trust"] == "job" else "written by root")
+    parts.append(writer(fact, by_hand=by_hand))
     return "  ".join(part for part in parts if part)
 
 
@@ -166,11 +174,13 @@ def _node_states(report: Mapping[str, Any], color: bool) -> str:
 
 
 def _ranks(report: Mapping[str, Any], color: bool) -> str:
-    table, header, left = rank_table.rows(report["ranks"], report["transport"] or {})
+    table, header, left = rank_table.rows(report["ranks"], report["transport"] or {}, named(report["verdict"]))
     text = _table(table, header)
     if left:
-        text += f"\n{left} more groups of ranks in --json"
-    return _section("Ranks (who stopped first on top; progress = group: completed/enqueued)", text, color)
+        text += f"\n{counted(left, 'more group')} of ranks in --json"
+    return _section(
+        "Ranks (named ones on top, then furthest behind; progress = group: completed/enqueued)", text, color
+    )
 
 
 def _around(report: Mapping[str, Any], color: bool) -> str:
@@ -205,7 +215,15 @@ def _timeouts(report: Mapping[str, Any]) -> list[str]:
 
 
 def _line_of(fact: Mapping[str, Any]) -> str:
-    return f" ({visible(fact['file'], 120)}:{fact['line'] or '?'})" if fact["file"] else ""
+    place = _in_file(fact)
+    return f" ({place})" if place else ""
+
+
+def _in_file(fact: Mapping[str, Any]) -> str:
+    """A file that was read as a whole (a dump) has no line."""
+    if not fact["file"]:
+        return ""
+    return visible(fact["file"], 120) + (f":{fact['line']}" if fact["line"] else "")
 
 
 def gap_lines(report: Mapping[str, Any]) -> list[str]:
@@ -255,6 +273,12 @@ def _cited(report: Mapping[str, Any]) -> set[str]:
     people = [*verdict["culprits"], *verdict["suspects"], *report["recommendations"]]
     steps = [step for step in report["inferences"] if not _is_beside(step)]
     return {i for person in people for i in person["evidence"]} | {i for step in steps for i in step["from"]}
+
+
+def _of_people(verdict: Mapping[str, Any] | None) -> set[str]:
+    """Ids behind those who are named; of a thousand ranks that wait it is what differs."""
+    people = [*verdict["culprits"], *verdict["suspects"]] if verdict else []
+    return {person["evidence"][0] for person in people if person["evidence"]}
 
 
 def _all_ids(people: Iterable[Mapping[str, Any]]) -> list[str]:
