@@ -11,13 +11,15 @@ from typing import Any, BinaryIO, cast
 
 import click
 
+from nccl_slurm import config
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.attribute.placement import placed
-from nccl_slurm.errors import InputError
+from nccl_slurm.cli.rules import pattern_texts
+from nccl_slurm.errors import ConfigError, InputError
 from nccl_slurm.info.runs import runs
 from nccl_slurm.model import Evidence, Gap, numbered
 from nccl_slurm.parse.folder import Source, read_sources, walk
-from nccl_slurm.parse.patterns import load_rows
+from nccl_slurm.parse.patterns import Rows, compile_rows, load_rows, rows_of
 from nccl_slurm.parse.search import fastest
 from nccl_slurm.recommend.ladder import recommend
 from nccl_slurm.report.build import build
@@ -29,21 +31,37 @@ LOGS_ALONE = Gap("nodes", "only logs were read: no state of a node, no GPU query
 PROGRESS_BYTES = 100 * 1024 * 1024
 
 
-def report_of_logs(path: str) -> dict[str, Any]:
-    """Raises InputError where there is nothing to read."""
+def report_of_logs(path: str, config_path: str | None = None) -> dict[str, Any]:
+    """By the site's rows too, where this host has some. Raises InputError where there is nothing to read."""
     sources, skipped = _sources(path)
-    parsed = _with_progress(sources, lambda read: read_sources(read, load_rows(), now=time.time(), program=fastest()))
+    rows, unread = _rows(config_path)
+    parsed = _with_progress(sources, lambda read: read_sources(read, rows, now=time.time(), program=fastest()))
     mixed = runs([source.name for source in sources], parsed.facts)
     evidence = Evidence(
         facts=numbered(parsed.facts),
         ranks=parsed.ranks,
-        gaps=[LOGS_ALONE, *_several(mixed), *skipped, *parsed.gaps],
+        gaps=[LOGS_ALONE, *_several(mixed), *unread, *skipped, *parsed.gaps],
         world_size=parsed.world_size,
         mixed=mixed,
     )
     evidence = placed(evidence)
     verdict = attribute(evidence)
     return build(evidence, verdict, recommend(verdict, evidence), "final")
+
+
+def _rows(config_path: str | None) -> tuple[Rows, list[Gap]]:
+    """Without an own file of settings a broken row of the site costs nobody a verdict: a gap tells of it.
+
+    Raises ConfigError where ``config_path`` names the file.
+    """
+    try:
+        loaded = config.load(config_path)
+        packaged, site = pattern_texts(loaded)
+        return rows_of(compile_rows(packaged, site)) if site else load_rows(), []
+    except ConfigError as error:
+        if config_path:
+            raise
+        return load_rows(), [Gap("rules", f"the site's rows were not used: {error}")]
 
 
 def _several(mixed: Sequence[str]) -> list[Gap]:

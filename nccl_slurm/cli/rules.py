@@ -26,7 +26,7 @@ from nccl_slurm.recommend.policy import Policy
 from nccl_slurm.recommend.site import Site, kind_of
 from nccl_slurm.report.visible import visible
 
-__all__ = ["command", "pattern_texts", "policy_of"]
+__all__ = ["command", "pattern_texts", "policy_of", "rule_files"]
 
 COLUMNS = ("id", "producer", "class", "role", "action", "after", "source")
 _MAX_BYTES = 4 * 1024 * 1024
@@ -89,12 +89,17 @@ def test_rules(file: Path, reboots: int, config_path: str | None, as_json: bool)
 def pattern_texts(loaded: Config) -> tuple[str, list[str]]:
     """The packaged TOML, and the site's files in order of name. Raises ConfigError with the file that is wrong."""
     packaged = resources.files("nccl_slurm").joinpath("data").joinpath("patterns.toml").read_text(encoding="utf-8")
-    site = {path: _checked(path) for path in sorted(Path(loaded.rules.folder).glob("*.toml"))}
+    site = {path: _checked(path) for path in rule_files(loaded)}
     names = {row["id"] for row in json.loads(compile_rows(packaged, list(site.values())))["row"]} if site else set()
     for path, text in site.items():  # a file may speak of a pattern of another one
         with _names(path):
             policy.load([text], names)
     return packaged, list(site.values())
+
+
+def rule_files(loaded: Config) -> list[Path]:
+    """The site's files, in order of name; empty where the folder is not there, or closed to this user."""
+    return sorted(Path(loaded.rules.folder).glob("*.toml"))
 
 
 def policy_of(loaded: Config) -> Policy:

@@ -155,7 +155,7 @@ def _pattern(row: Row, means: Mapping[str, str], steps: Mapping[str, Sequence[st
     return Entry(
         kind="pattern",
         name=row.id,
-        means=f"a line that {row.producer} prints; {told}",
+        means=f"{'a line of the site' if row.producer == 'site' else f'a line that {row.producer} prints'}; {told}",
         proof=f"{_ROLES[row.role]} {_OF_KERNEL if row.producer == 'kernel' else _OF_JOB}",
         source=row.source,
         steps=steps.get(row.hint or "", ()),
