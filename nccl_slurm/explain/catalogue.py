@@ -10,6 +10,7 @@ from typing import Any
 
 from nccl_slurm.attribute.finding import action_of
 from nccl_slurm.doctor import guide
+from nccl_slurm.explain import classes
 from nccl_slurm.explain.entry import Entry
 from nccl_slurm.model import ACTIONS, CLASSES
 from nccl_slurm.parse.patterns import Row, Rows, Xid
@@ -19,7 +20,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["catalogue", "meaning_of"]
+__all__ = ["catalogue"]
 
 _ROLES = {
     "cause": "It speaks of a cause: where it comes first and nothing explains it as a reaction, it decides the class.",
@@ -35,7 +36,7 @@ _XID_SOURCE = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.h
 
 def catalogue(rows: Rows) -> tuple[Entry, ...]:
     """``rows``: those in force, a site's own among them."""
-    data = _table("classes.toml")
+    data = classes.table()
     steps = {str(one["name"]): tuple(one["steps"]) for one in data["class"]}
     means = {str(one["name"]): str(one["means"]) for one in data["class"]}
     nvidia = {str(one["name"]): str(one["means"]) for one in data["nvidia"]}
@@ -48,12 +49,6 @@ def catalogue(rows: Rows) -> tuple[Entry, ...]:
         *(_pattern(row, means, steps) for row in sorted(rows.rows, key=lambda row: row.id)),
         *(_guide(one) for one in guide.sections().values()),
     )
-
-
-def meaning_of(failure_class: str) -> str:
-    """What a class means and how it is proven, in two sentences or more; empty for a word that is no class."""
-    one = next((each for each in _table("classes.toml")["class"] if each["name"] == failure_class), None)
-    return f"`{one['name']}`: {one['means']}. {one['proof']}" if one else ""
 
 
 def _table(name: str) -> dict[str, Any]:

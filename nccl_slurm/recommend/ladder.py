@@ -40,7 +40,7 @@ ABOUT_THE_RUN = {
     "fix-code": "Look at the program first: nothing that was observed speaks against a node.",
     "fix-config": "Look at settings, limits and container first: nothing that was observed speaks against a node.",
     "network": "The path between nodes is at fault: look at switch, cable, routes and firewall.",
-    "investigate": "What was observed does not single out a node; look at the report.",
+    "investigate": "What was observed does not single out a node.",
 }
 
 

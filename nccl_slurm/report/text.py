@@ -7,8 +7,10 @@ from typing import Any
 
 from tabulate import tabulate
 
+from nccl_slurm.explain.classes import steps_of
 from nccl_slurm.hosts import HOST, fold, fold_numbers
 from nccl_slurm.info.timeout import GROUP, HEARTBEAT, RENDEZVOUS, RETRIES, STORE
+from nccl_slurm.model import CLASSES
 from nccl_slurm.report import ranks as rank_table
 from nccl_slurm.report.lines import alike, evidence_lines
 from nccl_slurm.report.visible import visible
@@ -25,6 +27,7 @@ _BESIDE = ("init.", "path.", "version.", "setting.", "timeout.", "clock.")
 #: Clocks that are worth a word even where no line tells them.
 _ALWAYS = (STORE, RENDEZVOUS, HEARTBEAT, GROUP)
 _WIDTH = 60
+_NO_FAILURE = ("benign", "benign-teardown")
 
 _STYLES = {"bold": "\x1b[1m", "red": "\x1b[31m", "yellow": "\x1b[33m", "green": "\x1b[32m"}
 _RESET = "\x1b[0m"
@@ -70,7 +73,7 @@ def _headline(report: Mapping[str, Any]) -> str:
     ended = ending(report["job"]["state"])
     if ended and verdict["class"] == "preempt-cancel":
         return f"Ended from outside ({ended}); nobody is to blame"
-    if verdict["class"] in ("benign", "benign-teardown"):
+    if verdict["class"] in _NO_FAILURE:
         return "No failure seen"
     return f"{verdict['class']}: nobody is proven to have stopped first"
 
@@ -254,7 +257,18 @@ def _suggestions(report: Mapping[str, Any], color: bool) -> str:
         lines.extend(f"    {visible(command)}" for command in item["commands"])
     commands = any(item["commands"] for item in report["recommendations"])
     title = "Suggested command (run this yourself)" if commands else "Suggested next step"
-    return _section(title, "\n".join(lines), color)
+    return _section(title, "\n".join([*lines, *_next_steps(report)]), color)
+
+
+def _next_steps(report: Mapping[str, Any]) -> list[str]:
+    """What `explain` says of the class, where no node is spoken of; its commands are the next step else."""
+    failure_class = (report["verdict"] or {}).get("class")
+    if failure_class not in CLASSES or failure_class in _NO_FAILURE:
+        return []
+    about_nodes = any(item["target"] for item in report["recommendations"])
+    steps = () if about_nodes else steps_of(failure_class)
+    lines = [f"  {number}. {step}" for number, step in enumerate(steps, start=1)]
+    return [*lines, f"  `nccl-slurm explain {failure_class}` tells how that is proven, and which lines lead to it."]
 
 
 def _escalation(report: Mapping[str, Any], color: bool) -> str:

@@ -230,6 +230,16 @@ def test_who_wrote_a_line_that_was_given_by_hand_is_not_claimed() -> None:
     assert "written by the job" in render(made(evidence([line]))) and "given by" not in render(made(evidence([line])))
 
 
+def test_a_next_step_tells_what_to_look_at() -> None:
+    hang = [watchdog(rank, 7) for rank in range(4)]
+    text = render(made(evidence(hang, table(4), world=4)))
+    assert "  2. Run again with capture on all nodes; with torch from 2.4 on the flight recorder" in text
+    assert "`nccl-slurm explain collective-hang-unattributed`" in text and "look at the report" not in text
+    for scenario, step in (("cancelled", "nccl-slurm watch JOBID"), ("sigkill", "memory limits")):
+        assert step in render(made(SCENARIOS[scenario]())).partition("Suggested next step\n")[2]
+    assert "  1." not in render(made(SCENARIOS["node-fail"]())), "a node's own commands are the next step"
+
+
 def test_one_is_one_and_a_dump_has_no_line() -> None:
     dump = fact("flight-recorder.status", "flight recorder: group 0", "context", file="n1/nccl_trace_rank_0", rank=0)
     report = made(evidence([replace(dump, line=None), exception(1)]))
