@@ -195,9 +195,7 @@ def _is_believed(scene: Scene, fact: Fact) -> bool:
 
 def _hand_given_kernel_log(scene: Scene, fact: Fact) -> bool:
     """No job, and nothing but machine lines in that file."""
-    if scene.job is not None or fact.producer not in reading.MACHINE_PRODUCERS:
-        return False
-    return fact.file not in scene.mixed_files
+    return scene.job is None and fact.producer in reading.MACHINE_PRODUCERS and fact.file in scene.kernel_logs
 
 
 def _is_elsewhere(scene: Scene, fact: Fact) -> bool:
@@ -206,8 +204,14 @@ def _is_elsewhere(scene: Scene, fact: Fact) -> bool:
 
 
 def _is_timely(scene: Scene, fact: Fact) -> bool:
-    """Inside the run's window beyond doubt about zones."""
-    return scene.job is not None or _in_span(scene, fact, UNMEASURED_S)
+    """Inside the run's window beyond doubt about zones. A copy of a kernel log beside the job's own words has to have
+    a time there: it may be of any day."""
+    if scene.job is not None:
+        return True
+    untimed = fact.time is None or scene.span is None
+    if untimed and scene.has_own_words and _hand_given_kernel_log(scene, fact):
+        return False
+    return _in_span(scene, fact, UNMEASURED_S)
 
 
 def _in_span(scene: Scene, fact: Fact, slack_s: float) -> bool:
