@@ -36,6 +36,8 @@ def report_of_logs(path: str, config_path: str | None = None) -> dict[str, Any]:
     sources, skipped = _sources(path)
     rows, unread = _rows(config_path)
     parsed = _with_progress(sources, lambda read: read_sources(read, rows, now=time.time(), program=fastest()))
+    if not (parsed.bytes_read or parsed.facts or parsed.ranks):
+        raise InputError(_nothing_read(path, [*skipped, *parsed.gaps]))
     mixed = runs([source.name for source in sources], parsed.facts)
     evidence = Evidence(
         facts=numbered(parsed.facts),
@@ -68,7 +70,8 @@ def _several(mixed: Sequence[str]) -> list[Gap]:
     if not mixed:
         return []
     which = f"{', '.join(mixed[:8])}{f' and {len(mixed) - 8} more' if len(mixed) > 8 else ''}"
-    return [Gap("runs", f"logs of several: {which}; their ranks can't be told apart, so nobody is proven; give one's")]
+    why = f"logs of several: {which}; their ranks can't be told apart, so nobody is proven; give the folder of one"
+    return [Gap("runs", why)]
 
 
 def _sources(path: str) -> tuple[list[Source], list[Any]]:
@@ -86,11 +89,13 @@ def _sources(path: str) -> tuple[list[Source], list[Any]]:
         raise InputError(f"{path}: not readable for you; ask its owner, or run this as its owner")
     sources, skipped = walk(path)
     if not any(source.size for source in sources):
-        why = f" ({skipped[0].source}: {skipped[0].why})" if skipped else ""
-        raise InputError(
-            f"{path}: holds no log to read, every file is empty or skipped{why}; give the folder with the ranks' logs"
-        )
+        raise InputError(_nothing_read(path, skipped))
     return sources, skipped
+
+
+def _nothing_read(path: str, gaps: Sequence[Gap]) -> str:
+    why = f" ({gaps[0].source}: {gaps[0].why})" if gaps else ""
+    return f"{path}: holds no log to read, every file is empty or skipped{why}; give the folder with the ranks' logs"
 
 
 def _with_progress(sources: list[Source], read: Callable[[Iterable[Source]], Any]) -> Any:

@@ -25,12 +25,14 @@ from nccl_slurm.recommend.ladder import advise
 from nccl_slurm.recommend.policy import Policy
 from nccl_slurm.recommend.site import Site, kind_of
 from nccl_slurm.report.visible import visible
+from nccl_slurm.report.words import counted
 
 __all__ = ["command", "pattern_texts", "policy_of", "rule_files"]
 
 COLUMNS = ("id", "producer", "class", "role", "action", "after", "source")
 _MAX_BYTES = 4 * 1024 * 1024
 _TEXT_MAX = 1000
+_WHERE = "`nccl-slurm bundle JOBID --folder` writes nodes/NODE/record.json"
 
 
 @click.group()
@@ -153,11 +155,11 @@ def _record(file: Path) -> dict[str, Any]:
     try:
         data = file.read_bytes() if file.stat().st_size <= _MAX_BYTES else b""
     except OSError as error:
-        raise InputError(f"{file}: {error.strerror}; give the path of a node record") from None
+        raise InputError(f"{file}: {error.strerror}; give the path of a node record: {_WHERE}") from None
     try:
         return schema.loads(data, "node-record/1")
     except ValueError as error:
-        raise InputError(f"{file}: {error}; give a node record, 4 MiB at most") from None
+        raise InputError(f"{file}: {error}; give a node record, 4 MiB at most: {_WHERE}") from None
 
 
 def _case(taken: dict[str, Any], reboots: int, rows: Policy, loaded: Config) -> Case:
@@ -179,7 +181,7 @@ def _item(item: Recommendation | None) -> dict[str, Any] | None:
 
 
 def _lines(told: dict[str, Any], item: Recommendation | None) -> Iterator[str]:
-    yield f"{told['node']}: {len(told['faults'])} faults by root's word"
+    yield f"{told['node']}: {counted(len(told['faults']), 'fault')} by root's word"
     for one in told["faults"]:
         steps = ", then ".join([one["action"], *one["after"]])
         yield f"  {one['id']}  {one['class'] or 'no class'}  GPU {one['gpu'] or '-'}  {steps}  {one['why']}"

@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 from nccl_slurm.explain.classes import steps_of
 from nccl_slurm.hosts import HOST, fold, fold_numbers
-from nccl_slurm.info.timeout import GROUP, HEARTBEAT, RENDEZVOUS, RETRIES, STORE
+from nccl_slurm.info.timeout import FIRST_EXIT, GROUP, HEARTBEAT, RENDEZVOUS, RETRIES, STEP_END, STORE
 from nccl_slurm.model import CLASSES
 from nccl_slurm.report import ranks as rank_table
 from nccl_slurm.report.lines import alike, evidence_lines
@@ -26,6 +26,9 @@ _IDS_MAX = 8
 _BESIDE = ("init.", "path.", "version.", "setting.", "timeout.", "clock.")
 #: Clocks that are worth a word even where no line tells them.
 _ALWAYS = (STORE, RENDEZVOUS, HEARTBEAT, GROUP)
+_OF_SLURM = {FIRST_EXIT.name, STEP_END.name}
+#: Gaps that change how the rest is to be read.
+_FIRST = ("runs", "scope", "rules")
 _WIDTH = 60
 _NO_FAILURE = ("benign", "benign-teardown")
 
@@ -59,6 +62,8 @@ def _head(report: Mapping[str, Any], color: bool) -> str:
         lines.append(visible(verdict["summary"]))
         lines.append(f"class {verdict['class']} ({verdict['confidence']}), action {verdict['action']}")
     lines.append(_job(report))
+    notes = [gap for gap in report["gaps"] if gap["source"] in _FIRST]
+    lines += [f"NOTE {gap['source']}: {visible(gap['why'], 6 * _TEXT_MAX)}" for gap in notes]
     return "\n".join(lines)
 
 
@@ -211,7 +216,8 @@ def _timeouts(report: Mapping[str, Any]) -> list[str]:
         lines.append(f"timeout of {visible(one['layer'])}: {one['seconds']:.4g} s{place}")
     known = {one["layer"] for one in found}
     infiniband = any("IB" in name for name in report["transport"] or ())
-    for layer in (*((RETRIES,) if infiniband else ()), *_ALWAYS) if found else ():
+    of_ranks = known - _OF_SLURM  # Slurm's alone tell of no torch and no NCCL that has the others
+    for layer in (*((RETRIES,) if infiniband else ()), *_ALWAYS) if of_ranks else ():
         if layer.name not in known:
             lines.append(f"timeout of {layer.name}: no line tells it; default: {layer.default}")
     return lines

@@ -10,8 +10,19 @@ from nccl_slurm.hosts import HOST, fold_numbers
 
 __all__ = ["counted", "detail", "ending", "happened", "hosts_of", "named", "ranks_of", "writer"]
 
-#: Classes in which the first one ended by itself instead of standing still.
-_FAILED = frozenset({"rank-exception", "cuda-oom", "host-oom", "process-signal", "gpu-app-fault", "slurm-node-fail"})
+#: Classes in which the first one stood still, or may have: its peers wait. A GPU that is off the bus ends no process.
+_STALLED = frozenset(
+    {
+        "collective-missing-rank",
+        "collective-hang-unattributed",
+        "watchdog-stuck",
+        "straggler",
+        "storage-stall",
+        "gpu-hw-lost",
+        "net-ib-transport",
+        "unknown",
+    }
+)
 _ENDINGS = {
     "CANCELLED": "cancelled",
     "DEADLINE": "deadline reached",
@@ -30,7 +41,7 @@ def happened(failure_class: str) -> str:
     """Verb for the culprit of a class."""
     if failure_class == "collective-mismatch":
         return "diverged first"
-    return "failed first" if failure_class in _FAILED else "stalled first"
+    return "stalled first" if failure_class in _STALLED else "failed first"
 
 
 def ending(state: str | None) -> str | None:

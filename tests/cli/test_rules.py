@@ -216,7 +216,7 @@ def test_the_text_shows_each_fault_and_what_was_not_observed(
     taken = recorded(tmp_path / "r.json", line(79), gaps=gaps)
     out = run(capsys, "test", taken, "--config", str(config))[1]
     assert out.splitlines()[:3] == [
-        "n1: 1 faults by root's word",
+        "n1: 1 fault by root's word",
         "  xid.79  gpu-hw-lost  GPU 0000:a1:00  reboot, then replace  "
         "Xid 79 ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS: NVIDIA RESTART_BM, then CONTACT_SUPPORT",
         "  not observed: gpus: nvidia-smi:\\x1b[31m no such file",

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from nccl_slurm.attribute.blame import attribute
-from nccl_slurm.model import Culprit, Evidence, Fact, Rank, Verdict, numbered
+from nccl_slurm.model import CLASSES, Culprit, Evidence, Fact, Gap, Rank, Verdict, numbered
 from nccl_slurm.recommend.ladder import recommend
 from nccl_slurm.report import ranks as rank_table
 from nccl_slurm.report.build import FACTS_MAX, build
@@ -21,7 +21,7 @@ from nccl_slurm.report.line import comment
 from nccl_slurm.report.lines import WIDTH
 from nccl_slurm.report.pack import pack
 from nccl_slurm.report.text import render
-from nccl_slurm.report.words import named
+from nccl_slurm.report.words import happened, named
 from tests.attribute.scenarios import SCENARIOS, evidence, exception, fact, job, table, watchdog
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -256,6 +256,26 @@ def test_a_next_step_tells_what_to_look_at() -> None:
     for scenario, step in (("cancelled", "nccl-slurm watch JOBID"), ("sigkill", "memory limits")):
         assert step in render(made(SCENARIOS[scenario]())).partition("Suggested next step\n")[2]
     assert "  1." not in render(made(SCENARIOS["node-fail"]())), "a node's own commands are the next step"
+
+
+def test_what_changes_how_a_report_reads_stands_on_top() -> None:
+    gap = Gap("runs", "logs of several: 1, 2; their ranks can't be told apart; give the folder of one")
+    text = render(made(replace(evidence([exception(1)]), gaps=[gap])))
+    assert text.index("\nNOTE runs: logs of several: 1, 2; ") < text.index("\nEvidence\n")
+
+
+def test_clocks_of_torch_are_told_where_there_is_torch() -> None:
+    ending = fact("slurm.ending", "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.", "context")
+    with_slurm = replace(ending, producer="slurm", data={"seconds": 32})
+    text = render(made(evidence([with_slurm])))
+    assert "default" not in text
+    assert "timeout of heartbeat: no line tells it; default" in render(made(evidence([with_slurm, watchdog(0, 7)])))
+
+
+def test_what_did_not_stall_failed() -> None:
+    stalled = {name for name in CLASSES if happened(name) == "stalled first"}
+    assert {"collective-missing-rank", "gpu-hw-lost", "storage-stall"} <= stalled
+    assert not stalled & {"gpu-hw-ecc", "resource-shm", "slurm-launch", "rank-exception", "slurm-node-fail"}
 
 
 def test_one_is_one_and_a_dump_has_no_line() -> None:
