@@ -31,6 +31,8 @@ _ROLES = {
 _OF_JOB = "A job can print anything, so it proves what the ranks did among themselves and nothing about a machine."
 _OF_KERNEL = "It counts as the machine's word only from the node's own kernel log, inside the run's window."
 _OF_ROOT = "Root's hooks read it on the node, so it is the machine's own word."
+_RULE_PROOF = "It stands in brackets behind the sentence that it made; the ids after it are the facts behind that."
+_WORD_PROOF = "A word for how sure a report is, not a number; the facts beside it carry it."
 _XID_SOURCE = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
 
 
@@ -46,6 +48,9 @@ def catalogue(rows: Rows) -> tuple[Entry, ...]:
         *(_xid(xid, means, steps, nvidia) for _, xid in sorted(rows.xids.items())),
         *(_reason(one) for one in _table("reasons.toml")["reason"]),
         *(_reading(one, steps) for one in data["reading"]),
+        *(_word("rule", one, _RULE_PROOF) for one in data["rule"]),
+        *(_word("rule", _escalation(one), _RULE_PROOF) for one in _table("support.toml")["escalation"]),
+        *(_word("word", one, _WORD_PROOF) for one in data["word"]),
         *(_pattern(row, means, steps) for row in sorted(rows.rows, key=lambda row: row.id)),
         *(_guide(one) for one in guide.sections().values()),
     )
@@ -81,6 +86,14 @@ def _action(one: Mapping[str, Any]) -> Entry:
     name = str(one["name"])
     classes = tuple(each for each in CLASSES if action_of(each) == name)
     return Entry("action", name, one["means"], one["proof"], "docs/report.md", action=name, related=classes)
+
+
+def _word(kind: str, one: Mapping[str, Any], proof: str) -> Entry:
+    return Entry(kind, one["name"], one["means"], proof, one.get("source", "docs/report.md"))
+
+
+def _escalation(one: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"name": f"escalation.{one['id']}", "means": one["says"], "source": "docs/bundle.md"}
 
 
 def _xid(xid: Xid, means: Mapping[str, str], steps: Mapping[str, Sequence[str]], nvidia: Mapping[str, str]) -> Entry:
