@@ -137,8 +137,9 @@ class _Reader:
         finding = find(prefix.text, self._rows, candidate.rows) if candidate.rows else None
         if ended is not None:
             finding = self._exception(finding, *ended)
-            if finding is not None and self._tracebacks.from_none:
-                finding = finding._replace(data={**finding.data, "from_none": 1})
+            if finding is not None:
+                more = {"from_none": 1} if self._tracebacks.from_none else {}
+                finding = finding._replace(data={**finding.data, **self._tracebacks.place, **more})
         if finding is None:
             return
         self._known += 1
@@ -354,7 +355,7 @@ class _Reader:
             data["clock"] = at.clock
         fact = Fact(
             kind="elastic.failure",
-            text=block.text[:TEXT_LIMIT],
+            text=_with_exit(block)[:TEXT_LIMIT],
             producer="elastic",
             role=block.role,
             trust=self.log.source.trust,
@@ -369,6 +370,12 @@ class _Reader:
             data=data,
         )
         self._sink(Seen(fact, None, (data.get("pid"),)))
+
+
+def _with_exit(block: elastic.Block) -> str:
+    """The line that names the rank, and how it ended: what the block is known for stands on another line."""
+    code = block.data.get("exitcode")
+    return block.text if code is None else f"{block.text.rstrip()}, exitcode: {code}"
 
 
 def _is_quoted(text: str) -> bool:

@@ -23,7 +23,7 @@ EVIDENCE_MAX = 40
 _TEXT_MAX = 160
 _IDS_MAX = 8
 #: Rules whose inferences carry no verdict.
-_BESIDE = ("init.", "path.", "version.", "setting.", "timeout.", "clock.")
+_BESIDE = ("init.", "place.", "path.", "version.", "setting.", "timeout.", "clock.")
 #: Clocks that are worth a word even where no line tells them.
 _ALWAYS = (STORE, RENDEZVOUS, HEARTBEAT, GROUP)
 _OF_SLURM = {FIRST_EXIT.name, STEP_END.name}
