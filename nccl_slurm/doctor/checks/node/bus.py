@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,8 +19,6 @@ _NETWORK = ("efa", "mlx5_core", "bnxt_en", "ice", "irdma", "ionic")
 _PEERMEM = ("nvidia_peermem", "efa_nv_peermem", "nv_peer_mem")
 #: From Linux 5.12 on a device's memory is shared by DMA-BUF; of NVIDIA's drivers the open one does its part.
 _DMABUF_KERNEL = (5, 12)
-
-_GRACE = re.compile(r"\bG[HB][0-9]{3}\b")
 
 
 def _links(look: Look) -> Iterator[Finding]:
@@ -152,7 +149,7 @@ def _iommu(look: Look) -> Iterator[Finding]:
         )
     elif passed and not kinds & {"DMA", "DMA-FQ"}:
         yield look.passed("the IOMMU passes devices through", Proof("/sys/class/iommu", " ".join(units)[:200]))
-    elif _is_grace(look):
+    elif machine.is_grace(look.seen):
         text = (
             "the SMMU of a Grace processor translates addresses, as it is built to: GPUs reach memory by its own links"
         )
@@ -191,16 +188,6 @@ def _log_is_short(look: Look) -> bool:
     first, boot = told.get("first"), told.get("boot")
     late = not isinstance(first, (int, float)) or not isinstance(boot, (int, float)) or first > boot + 60.0
     return late or bool(told.get("cut") or told.get("part"))
-
-
-def _is_grace(look: Look) -> bool:
-    """GH200 and GB200: the processor's SMMU stands between by design, and passing it by is not NVIDIA's advice."""
-    if _GRACE.search(machine.dmi(look.seen).get("product_name", "")):
-        return True
-    try:
-        return any(_GRACE.search(gpu.name or "") for gpu in machine.gpus(look.seen))
-    except NotObserved:
-        return False
 
 
 def _groups(look: Look) -> dict[str, str]:
