@@ -196,12 +196,7 @@ class Machine:
 
     def kernel(self, *lines: str, at: float = BOOT + 1000.0, first: float = BOOT + 1.0) -> Machine:
         """Records of the journal, a second apart, after one of the boot."""
-        records = [(first, "Linux version 6.8.0"), *((at + number, line) for number, line in enumerate(lines))]
-        rows = (
-            {"__REALTIME_TIMESTAMP": str(int(when * 1e6)), "SYSLOG_FACILITY": "0", "MESSAGE": text}
-            for when, text in records
-        )
-        return self.says("journalctl", "\n".join(map(json.dumps, rows)))
+        return self.says("journalctl", journal([(at + number, line) for number, line in enumerate(lines)], first))
 
     def process(self, pid: int, comm: str = "python", *, job: str = "", state: str = "S", **files: str) -> Machine:
         base = f"/proc/{pid}"
@@ -283,6 +278,15 @@ class Machine:
         for name, script in {**_smi_commands(self), **self.commands}.items():
             (root / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
             (root / "bin" / name).chmod(0o755)
+
+
+def journal(records: Iterable[tuple[float, str]], first: float = BOOT + 1.0) -> str:
+    """As ``journalctl -o json``, after a record of the boot."""
+    rows = (
+        {"__REALTIME_TIMESTAMP": str(int(when * 1e6)), "SYSLOG_FACILITY": "0", "MESSAGE": text}
+        for when, text in [(first, "Linux version 6.8.0"), *records]
+    )
+    return "\n".join(map(json.dumps, rows))
 
 
 def limits_text(memlock: str = "unlimited", stack: str = "8388608", nofile: str = "1048576") -> str:
