@@ -85,6 +85,8 @@ def test_drivers_of_two_kinds_of_machines_may_differ(tmp_path: Path) -> None:
         (lambda m: m.slurm.update(Version="24.05.1"), "P2", "slurmd"),
         (lambda m: m.every_gpu(name="x").says("enroot", "3.4.1"), None, ""),
         (lambda m: m.every_gpu(power="500.00 W"), "P1", "power limit of GPUs"),
+        (lambda m: m.every_gpu(width="8x"), "P1", "PCIe lanes of GPUs"),
+        (lambda m: m.every_gpu(width="8x", width_max="8x"), None, ""),
         (lambda m: m.every_gpu(power="350.00 W", power_default="350.00 W"), None, ""),
         (lambda m: m.files.update({"/sys/class/net/eth0/mtu": "1500"}), "P1", "MTU"),
         (lambda m: m.files.update({"/sys/class/infiniband/mlx5_2/fw_ver": "28.39.1"}), "P2", "firmware of RDMA cards"),
