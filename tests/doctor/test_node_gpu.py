@@ -122,7 +122,14 @@ def test_parts_of_a_gpu_are_no_gpus(mig: str, expected: str, tmp_path: Path) -> 
         ("infiniband", lambda m: m.slurm.update(Gres="gpu:56"), "FAIL P0", "8 of 56 GPUs (Gres=gpu:56)"),
         ("infiniband", lambda m: dead(parts("gpu:56")(m)), "FAIL P0", "the GPU driver does not answer"),
         ("infiniband", lambda m: dead(parts("gpu:56")(m)), "FAIL P0", "gone, or split (MIG) into parts"),
-        ("infiniband", lambda m: dead(fell_off(m)), "FAIL P0", "the GPU driver does not answer"),
+        ("p5", lambda m: dead(parts("gpu:56")(m)), "FAIL P0", "gone, or split (MIG) into parts"),
+        ("p5", lambda m: dead(fell_off(m)), "FAIL P0", "7 of 8 GPUs (p5.48xlarge) are on the PCI bus"),
+        (
+            "infiniband",
+            lambda m: dead(fell_off(m)),
+            "FAIL P0",
+            "7 of 8 GPUs (Gres=gpu:h100:8(S:0-1)) are on the PCI bus",
+        ),
         ("plain", lambda m: None, "NOT-APPLICABLE", "no NVIDIA GPU"),
         ("p5", lambda m: m.says("nvidia-smi", "<nvidia_smi_log><gpu>"), "UNKNOWN", "can't be read"),
         ("p5", lambda m: m.commands.update({"nvidia-smi": "yes '<nvidia_smi_log>'"}), "UNKNOWN", "are read of it"),
@@ -148,6 +155,17 @@ def test_inside_a_job_only_its_own_gpus_are_listed(
     machine = of("p5")
     del machine.gpus[listed:]
     assert worst(findings(machine, "node.gpu-count", tmp_path, gpus=gpus)) == expected
+
+
+@pytest.mark.parametrize(
+    ("gres", "expected"), [("gpu:32", "UNKNOWN"), ("gpu:h100:32", "FAIL P0"), ("gpu:8", "PASS"), ("gpu:h100:8", "PASS")]
+)
+def test_what_a_job_does_not_see_may_be_split(gres: str, expected: str, tmp_path: Path) -> None:
+    """Four whole GPUs are the job's; what the other four are it is not told."""
+    machine = of("infiniband")
+    machine.slurm["Gres"] = gres
+    del machine.gpus[4:]
+    assert worst(findings(machine, "node.gpu-count", tmp_path, gpus=["0", "1", "2", "3"])) == expected
 
 
 def test_a_process_that_hangs_in_the_driver(tmp_path: Path) -> None:

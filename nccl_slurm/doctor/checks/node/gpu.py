@@ -60,13 +60,12 @@ def _count(look: Look) -> Iterator[Finding]:
         yield look.not_applicable(_NONE)
         return
     yield from _stuck(look)
-    split = _are_split(look)
-    wanted, why = _wanted(look, split=bool(split))
+    wanted, why = _wanted(look)
     on_bus = _on_bus(look)
     if on_bus is not None and wanted is not None and len(on_bus) < wanted:
         text = f"{len(on_bus)} of {wanted} GPUs ({why}) are on the PCI bus"
         proofs = [Proof("/sys/bus/pci/devices", f"{one.slot} {one.vendor} {one.kind}") for one in on_bus]
-        if split is None and on_bus and machine.instance(look.seen) is None:
+        if _may_be_parts(look, wanted, on_bus):
             yield look.unknown(f"{text}: gone, or split (MIG) into parts that Slurm counts, which is not told", *proofs)
         else:
             told = {"count": str(len(on_bus)), "wanted": str(wanted)}
@@ -75,16 +74,22 @@ def _count(look: Look) -> Iterator[Finding]:
     yield from _answered(look, wanted, why, on_bus)
 
 
-def _are_split(look: Look) -> bool | None:
-    """Whether a GPU is in MIG mode, by the driver; None: it doesn't tell. Then Slurm may count parts, and its GRES need
-    not have a type that says so (gres.conf(5))."""
-    found = gpus_or_none(look)
-    return None if found is None else any(gpu.mig for gpu in found)
+def _are_split(look: Look) -> bool:
+    """Whether a GPU is in MIG mode, by the driver: then Slurm counts parts, whatever type its GRES has."""
+    return any(gpu.mig for gpu in gpus_or_none(look) or ())
 
 
-def _wanted(look: Look, *, split: bool) -> tuple[int | None, str]:
+def _may_be_parts(look: Look, wanted: int, on_bus: Sequence[pci.Function]) -> bool:
+    """Where the driver tells of no GPU, or a job sees some alone, others may be split. A GRES of parts mostly has a
+    type that says so (gres.conf(5)): one that has another counts whole GPUs."""
+    row = machine.instance(look.seen)
+    told = machine.gres_has_type(look.seen) or (row is not None and wanted <= row.gpus)
+    return bool(on_bus) and not told and len(gpus_or_none(look) or ()) < len(on_bus)
+
+
+def _wanted(look: Look) -> tuple[int | None, str]:
     """The larger of what Slurm, as long as it counts whole GPUs, and the instance type promise."""
-    told = None if split else machine.gres(look.seen)
+    told = None if _are_split(look) else machine.gres(look.seen)
     row = machine.instance(look.seen)
     if row is not None and row.gpus >= (told or 0):
         return row.gpus, row.type

@@ -26,6 +26,7 @@ __all__ = [
     "functions",
     "gpus",
     "gres",
+    "gres_has_type",
     "has_gpus",
     "instance",
     "is_aws",
@@ -97,6 +98,10 @@ def gres(seen: Observation) -> int | None:
     if not found or any(_PART.search(name) for name, _ in found):
         return None
     return sum(int(number) for _, number in found)
+
+
+def gres_has_type(seen: Observation) -> bool:
+    return all(name for name, _ in _GRES.findall(seen.slurm.get("Gres", "")))
 
 
 def counts_parts(seen: Observation) -> bool:
