@@ -14,7 +14,7 @@ from nccl_slurm.recommend import nvlink
 from nccl_slurm.recommend.fault import XID, Fault, same_gpu
 from nccl_slurm.recommend.policy import HARDWARE, FaultRow, Policy
 
-__all__ = ["HARDWARE", "IMEX_DOMAIN", "RECOVERIES", "WEIGHT", "Judgement", "classed", "judge"]
+__all__ = ["HARDWARE", "IMEX_DOMAIN", "REBOOTS", "RECOVERIES", "WEIGHT", "Judgement", "classed", "judge"]
 
 #: Actions on a node by weight.
 WEIGHT = ("none", "unknown", "fix-code", "fix-config", "network", "investigate", "reboot", "replace")
@@ -24,6 +24,7 @@ _RECOVERY = 154
 #: 6 bus reset, 7 system reboot. 5 is of the domain and not of this node.
 RECOVERIES = range(1, 8)
 IMEX_DOMAIN = 5
+REBOOTS = (2, 7)
 _DRAM, _SRAM = 171, 172
 _DBE = 48
 _REMAPPED = (63, 64)

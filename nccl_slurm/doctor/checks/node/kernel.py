@@ -18,7 +18,7 @@ from nccl_slurm.doctor.table import table
 from nccl_slurm.model import Fact
 from nccl_slurm.parse.kernel import kernel_facts
 from nccl_slurm.recommend.fault import of_fact
-from nccl_slurm.recommend.judgement import IMEX_DOMAIN, RECOVERIES, Judgement, judge
+from nccl_slurm.recommend.judgement import IMEX_DOMAIN, REBOOTS, RECOVERIES, Judgement, judge
 from nccl_slurm.recommend.policy import default
 
 __all__ = ["CHECKS"]
@@ -136,18 +136,24 @@ def _verdicts(look: Look, facts: Sequence[Fact]) -> Iterator[Finding]:
         asked = [fact for fact in told if fact.data["recovery"]]
         gpu = now.get(bus)
         if asked and not (gpu is not None and (gpu.resets or _ASKED.search((gpu.recovery or "").lower()))):
-            over = not told[-1].data["recovery"] or (gpu is not None and (gpu.recovery or "").lower() == "none")
-            yield _verdict(look, bus, asked[-1], over=over)
+            back = not told[-1].data["recovery"]
+            silent = gpu is not None and (gpu.recovery or "").lower() == "none"
+            yield _verdict(look, bus, asked[-1], back=back, silent=silent)
 
 
-def _verdict(look: Look, bus: str, fact: Fact, *, over: bool) -> Finding:
-    """``over``: it is not asked for any more; whether that mended the GPU is told by nobody."""
+def _verdict(look: Look, bus: str, fact: Fact, *, back: bool, silent: bool) -> Finding:
+    """``back``: the log takes it back, by a reset of which nobody tells whether it mended the GPU. ``silent``:
+    nvidia-smi asks for nothing now, as it does after the driver was loaded anew. The log is of one boot: where a reboot
+    was asked for, none came."""
     number, word = fact.data["recovery"], fact.data.get("recovery_text")
     proof, values = Proof("kernel log", fact.text), {"gpu": bus, "xid": "154"}
     text = f"GPU {bus}: the driver asked for: {word} (Xid 154)"
-    if over:
+    if (back or silent) and number not in REBOOTS:
         text = f"{text}, and does not any more: whether a reset mended it is not told"
-        return look.warn("P2", text, proof, since=fact.time, values=values)
+        return look.warn("P2" if back else "P1", text, proof, since=fact.time, values=values)
+    if back:
+        text = f"{text}, and took it back without a reboot"
+        return look.warn("P1", text, proof, since=fact.time, values=values)
     if number == IMEX_DOMAIN:
         return look.warn("P1", f"{text}: of its IMEX domain", proof, since=fact.time, values=values)
     if number not in RECOVERIES:
