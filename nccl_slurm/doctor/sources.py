@@ -137,6 +137,7 @@ _NETWORK: Mapping[str, Source] = {
     "tcp-listeners": _file("/proc/net/tcp", "/proc/net/tcp6", bytes=1 << 20),
     "firewall-nft": Command(["nft", "list", "ruleset"], bytes=1 << 21),
     "firewall-iptables": Command(["iptables-save"], bytes=1 << 21),
+    "firewall-legacy": Command(["iptables-legacy-save"], bytes=1 << 21),
     "resolver": _file("/etc/resolv.conf", "/etc/hosts", bytes=1 << 18),
     "names": Reader("names", lane="names"),
     "ras": Reader("ras", lane="ras"),

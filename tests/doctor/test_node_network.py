@@ -302,6 +302,39 @@ SAVED = (
             "PASS",
             id="W31: an interface's rule",
         ),
+        *(
+            (None, SAVED.format(policy=policy, rule=f"-A INPUT {rule}"), expected)
+            for policy, rule, expected in (
+                ("DROP", "-m set --match-set cluster src -j ACCEPT", "UNKNOWN"),
+                ("DROP", "-m set --match-set cluster src,dst -m tcp -p tcp -j ACCEPT", "UNKNOWN"),
+                ("ACCEPT", "-m set --match-set banned src -j DROP", "PASS"),
+                ("ACCEPT", "-m set ! --match-set cluster src -j DROP", "PASS"),
+                ("DROP", "-p tcp --tcp-flags FIN,SYN,RST,ACK SYN -j ACCEPT", "PASS"),
+                ("ACCEPT", "-p tcp --tcp-flags FIN,SYN,RST,ACK SYN -j DROP", "WARN P1"),
+                ("ACCEPT", "-p tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -j DROP", "PASS"),
+                ("ACCEPT", "-p tcp --syn -j DROP", "WARN P1"),
+                ("ACCEPT", "-p tcp -m recent --rcheck --name ssh --rsource -j DROP", "PASS"),
+                ("ACCEPT", "-s ! 10.0.0.0/8 -j DROP", "UNKNOWN"),
+                ("ACCEPT", "-j NFQUEUE --queue-num 0", "UNKNOWN"),
+                ("ACCEPT", "-j LOG --log-prefix drop", "PASS"),
+            )
+        ),
+        *(
+            (NFT.format(policy="accept", rule=f"tcp dport {rule}"), None, expected)
+            for rule, expected in (
+                ('29400-65535 counter packets 0 bytes 0 xt target "REJECT"', "UNKNOWN"),
+                ('22 counter packets 0 bytes 0 xt target "REJECT"', "PASS"),
+                ('29400-65535 counter packets 0 bytes 0 xt target "LOG"', "PASS"),
+                ("29400-65535 counter packets 0 bytes 0 # reject-with icmp-port-unreachable", "UNKNOWN"),
+                ("29400-65535 counter packets 0 bytes 0 # LOG level warning", "PASS"),
+                ("29400-65535 counter packets 0 bytes 0 queue flags bypass to 0", "UNKNOWN"),
+                ("29400-65535 counter packets 0 bytes 0", "PASS"),
+            )
+        ),
+        *(
+            (NFT.format(policy="drop", rule=f"{rule} counter packets 0 bytes 0 accept"), None, "UNKNOWN")
+            for rule in ('xt match "set"', "# match-set cluster src")
+        ),
         pytest.param(None, None, "UNKNOWN", id="W27: not read is not open"),
     ],
 )
@@ -313,6 +346,30 @@ def test_firewall(nft: str | None, saved: str | None, expected: str, tmp_path: P
     if saved is not None:
         machine.says("iptables-save", saved)
     assert worst(findings(machine, "node.firewall", tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("legacy", "expected"),
+    [
+        (None, "UNKNOWN"),
+        (SAVED.format(policy="ACCEPT", rule="-A INPUT -p tcp --dport 22 -j DROP"), "PASS"),
+        (SAVED.format(policy="DROP", rule=""), "WARN P1"),
+    ],
+)
+def test_rules_of_the_other_iptables(legacy: str | None, expected: str, tmp_path: Path) -> None:
+    machine = of("p5")
+    warning = "# Warning: iptables-legacy tables present, use iptables-legacy-save to see them"
+    machine.commands["iptables-save"] = f"echo '{warning}' >&2"
+    if legacy is not None:
+        machine.says("iptables-legacy-save", legacy)
+    assert worst(findings(machine, "node.firewall", tmp_path)) == expected
+
+
+def test_rules_that_are_cut_are_not_walked(tmp_path: Path) -> None:
+    """What lets traffic in may stand in the rest."""
+    machine = of("p5").says("nft", NFT.format(policy="drop", rule="tcp dport 22 accept\n" * 120000 + "accept"))
+    machine.says("iptables-save", SAVED.format(policy="ACCEPT", rule=""))
+    assert worst(findings(machine, "node.firewall", tmp_path)) == "UNKNOWN"
 
 
 @pytest.mark.parametrize(

@@ -306,7 +306,7 @@ def _mtu(look: Look) -> Iterator[Finding]:
 
 def _firewall(look: Look) -> Iterator[Finding]:
     """Of a new connection to the ports in use, and to one that the kernel picks, as NCCL's are."""
-    rules, cut = _rules(look)
+    rules, unseen = _rules(look)
     ports = _in_use(look)
     own = look.seen.slurm.get("NodeAddr", "")
     asked = [*ports[:_PORTS_MOST], _PICKED]
@@ -320,27 +320,42 @@ def _firewall(look: Look) -> Iterator[Finding]:
     elif found:
         text = "the firewall stops what is not let in by address or interface: whether a job's peers are is not known"
         yield look.unknown(text, *proofs)
-    elif cut:
-        yield look.unknown("the firewall has more rules than were read")
+    elif unseen:
+        yield look.unknown(unseen)
     else:
         count = sum(len(lines) for one in rules for lines in one.lines.values())
         yield look.passed(f"no rule of the firewall stops the ports in use ({count} rules)")
 
 
-def _rules(look: Look) -> tuple[list[firewall.Ruleset], bool]:
-    """Those that can be read, and whether there are more. Raises where none can."""
-    found, cut = [], False
-    for key, parse in (("firewall-nft", firewall.in_nft), ("firewall-iptables", firewall.in_iptables)):
+#: The two kinds of iptables keep rules of their own, each of which holds.
+_FIREWALLS = (
+    ("firewall-nft", firewall.in_nft),
+    ("firewall-iptables", firewall.in_iptables),
+    ("firewall-legacy", firewall.in_iptables),
+)
+#: Of iptables-nft-save, on standard error (iptables/xshared.c).
+_LEGACY = re.compile(r"^# Warning: iptables-legacy tables present", re.MULTILINE)
+
+
+def _rules(look: Look) -> tuple[list[firewall.Ruleset], str]:
+    """Those that are read whole, and why there are more, else empty. Raises where none can be read."""
+    found: dict[str, firewall.Ruleset] = {}
+    unseen, legacy = "", False
+    for key, parse in _FIREWALLS:
         try:
-            output = look.seen.command(key)
+            output = look.seen.command(key, part=True)
         except NotObserved:
             continue
-        if output.rc == 0 or output.cut:
-            found.append(parse(output.out))
-            cut = cut or output.cut
-    if not found:
+        legacy = legacy or bool(_LEGACY.search(output.err))
+        if output.cut:
+            unseen = "the firewall has more rules than were read"
+        elif output.rc == 0:
+            found[key] = parse(output.out)
+    if legacy and "firewall-legacy" not in found:
+        unseen = "the firewall has rules of iptables-legacy, which can't be read"
+    if not found and not unseen:
         raise NotObserved("rules of the firewall can't be read (neither nft nor iptables-save, or not as root)")
-    return found, cut
+    return list(found.values()), unseen
 
 
 def _in_use(look: Look) -> list[int]:
@@ -420,7 +435,7 @@ CHECKS: Iterable[NodeCheck] = (
     NodeCheck(
         "node.firewall",
         "The host's firewall lets a job through",
-        ("firewall-nft", "firewall-iptables", "ranks"),
+        (*dict(_FIREWALLS), "ranks"),
         _firewall,
     ),
 )
