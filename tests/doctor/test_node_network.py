@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from nccl_slurm.doctor.check import judged
+from nccl_slurm.doctor.observation import Observation
 from nccl_slurm.doctor.table import table
-from tests.doctor.machines import Machine, findings, of, worst
+from tests.doctor.machines import Machine, check, findings, of, worst
 
 Change = Callable[[Machine], object]
 RDMA = "/sys/class/infiniband"
@@ -218,6 +221,59 @@ def test_names(name: str | None, expected: str, tmp_path: Path) -> None:
     if name is not None:
         machine.rank(0, environment={"MASTER_ADDR": name})
     assert worst(findings(machine, "node.dns", tmp_path, job="4711")) == expected
+
+
+def claim(name: str, **more: str) -> str:
+    """An environment that names MASTER_ADDR."""
+    return "".join(f"{key}={value}\0" for key, value in {"MASTER_ADDR": name, **more}.items())
+
+
+BAD = "no..such"  # no resolver has to be asked to refuse it
+
+
+@pytest.mark.parametrize(
+    ("process", "job", "expected"),
+    [
+        ({"environ": claim(BAD)}, None, "NOT-APPLICABLE"),  # a login shell
+        ({"environ": claim(BAD, SLURM_JOB_ID="4711")}, "4711", "PASS"),  # a stale export, beside ranks of the job
+        ({"environ": claim(BAD, SLURM_JOB_ID="4711", RANK="0"), "uid": "7"}, "4711", "PASS"),  # another user's claim
+        ({"environ": claim(BAD, RANK="0"), "job": "99"}, "4711", "PASS"),  # another job's rank
+        ({"environ": claim(BAD, RANK="0"), "job": "99"}, None, "WARN P2"),  # whatever a job goes by
+        ({"environ": claim(BAD, RANK="0"), "job": "4711"}, "4711", "FAIL P0"),
+    ],
+)
+def test_names_are_those_of_ranks(process: dict[str, str], job: str | None, expected: str, tmp_path: Path) -> None:
+    machine = of("p5")
+    if job is not None:
+        machine.rank(0, environment={"MASTER_ADDR": "localhost"})
+    whose = {key: value for key, value in process.items() if key == "job"}
+    machine.process(900, "bash", **whose, environ=process["environ"])
+    if "uid" in process:
+        (tmp_path / "root/proc/900").mkdir(parents=True)
+        try:
+            os.chown(tmp_path / "root/proc/900", int(process["uid"]), -1)
+        except PermissionError:
+            pytest.skip("as root alone")
+    assert worst(findings(machine, "node.dns", tmp_path, job=job)) == expected
+
+
+def test_a_resolver_that_is_away_is_the_nodes_own_fault() -> None:
+    row = {"why": "Temporary failure in name resolution", "code": -3, "jobs": ["99"]}
+    told = {"names": {"value": {"names": {"n7": row}, "more": 0, "asked": None}}}
+    (found,) = judged(check("node.dns"), Observation("n1", told), ["n1"])
+    assert (found.status, found.priority, found.values["job"]) == ("FAIL", "P0", "99")
+    row["code"] = -2  # such a name is not known
+    (found,) = judged(check("node.dns"), Observation("n1", told), ["n1"])
+    assert (found.status, found.priority) == ("WARN", "P2")
+
+
+def test_no_job_pushes_out_the_names_of_another(tmp_path: Path) -> None:
+    machine = of("p5").rank(0, environment={"MASTER_ADDR": "localhost"})
+    for number in range(40):
+        machine.process(900 + number, job="99", environ=claim(f"127.0.0.{number + 1}", RANK=str(number)))
+    found = findings(machine, "node.dns", tmp_path)
+    assert "localhost resolves" in [one.text for one in found]
+    assert "ranks here go by 25 more names than are resolved" in [one.text for one in found]
 
 
 NFT = """table inet filter {{

@@ -376,22 +376,36 @@ def _in_use(look: Look) -> list[int]:
 # names
 
 
+#: The resolver gave no answer, whatever the name: EAI_AGAIN, EAI_FAIL (netdb.h).
+_RESOLVER = (-3, -4)
+
+
 def _dns(look: Look) -> Iterator[Finding]:
     told = machine.reader(look.seen, "names")
-    rows = {name: one for name, one in told.items() if isinstance(one, dict)}
+    rows = {name: one for name, one in machine.fields(told.get("names")).items() if isinstance(one, dict)}
     if not rows:
         machine.ranks(look.seen)  # raises where there are some that can't be looked at
         yield look.not_applicable("no rank here goes by a name (MASTER_ADDR)")
         return
     for name, one in rows.items():
-        yield from _name(look, name, one)
+        yield from _name(look, name, one, told.get("asked") is not None)
+    if told.get("more"):
+        yield look.unknown(f"ranks here go by {told['more']} more names than are resolved")
 
 
-def _name(look: Look, name: str, one: Mapping[str, object]) -> Iterator[Finding]:
-    shown, seconds = name[:120], one.get("seconds")
+def _name(look: Look, name: str, one: Mapping[str, object], asked: bool) -> Iterator[Finding]:
+    """A job may go by any name: with none asked for, one that nobody knows is its own fault until it is looked at."""
+    shown, seconds, jobs = name[:120], one.get("seconds"), one.get("jobs")
+    job = str(jobs[0])[:20] if isinstance(jobs, list) and jobs else ""
+    values = {"name": shown, **({"job": job} if job else {})}
     if one.get("why"):
         proof = Proof(f"getaddrinfo {shown}", str(one["why"])[:200])
-        yield look.fail("P0", f"{shown} does not resolve", proof, name=shown)
+        whose = f" (MASTER_ADDR of job {job})" if job else ""
+        if not asked and one.get("code") not in _RESOLVER:
+            text = f"{shown}{whose} does not resolve: whether such a host is meant to be is not known"
+            yield look.warn("P2", text, proof, values=values)
+        else:
+            yield look.fail("P0", f"{shown}{whose} does not resolve", proof, values=values)
         return
     addresses = one.get("addresses")
     own = isinstance(addresses, list) and addresses and all(str(a).startswith(("127.", "::1")) for a in addresses)
@@ -400,11 +414,10 @@ def _name(look: Look, name: str, one: Mapping[str, object]) -> Iterator[Finding]
     if own and mine:
         yield look.passed(f"{shown} resolves to this node's own loopback, as its own name may", proof)
     elif own and not shown.startswith(("127.", "localhost", "::1")):
-        yield look.fail(
-            "P0", f"{shown} resolves to this node's own loopback: ranks on other nodes meet nobody", proof, name=shown
-        )
+        text = f"{shown} resolves to this node's own loopback: ranks on other nodes meet nobody"
+        yield look.fail("P0", text, proof, values=values)
     elif isinstance(seconds, (int, float)) and seconds >= table()["dns-s"]:
-        yield look.warn("P2", f"{shown} resolves slowly", proof, name=shown)
+        yield look.warn("P2", f"{shown} resolves slowly", proof, values=values)
     else:
         yield look.passed(f"{shown} resolves", proof)
 
