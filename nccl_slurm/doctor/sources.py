@@ -115,6 +115,7 @@ _NETWORK: Mapping[str, Source] = {
     ),
     "rdma-devices": _file("/sys/class/infiniband", take="names"),
     "rdma-drivers": _file("/sys/class/infiniband/*/device/driver", take="link", most=128),
+    "rdma-cards": _file("/sys/class/infiniband/*/device/uevent", most=128, bytes=1024),
     "rdma-p2p": _file("/sys/class/infiniband/*/device/p2p", most=128, bytes=64),
     "rdma-firmware": _file("/sys/class/infiniband/*/fw_ver", most=128, bytes=128),
     "uverbs": _file("/dev/infiniband", take="names"),

@@ -11,7 +11,7 @@ import pytest
 from nccl_slurm.doctor.check import judged
 from nccl_slurm.doctor.observation import Observation
 from nccl_slurm.doctor.table import table
-from tests.doctor.machines import Machine, check, findings, of, worst
+from tests.doctor.machines import Machine, check, findings, of, uevent, worst
 
 Change = Callable[[Machine], object]
 RDMA = "/sys/class/infiniband"
@@ -145,10 +145,65 @@ def roce(machine: Machine) -> None:
     state("mlx5_3", "1: DOWN")(machine)
 
 
+def physical(device: str, word: str, port: str = "1") -> Change:
+    """A port that is DOWN, and why."""
+
+    def change(machine: Machine) -> None:
+        base = f"{RDMA}/{device}/ports/{port}"
+        machine.files.update({f"{base}/state": "1: DOWN\n", f"{base}/phys_state": word + "\n"})
+        machine.files.update({f"{base}/link_layer": "InfiniBand\n", f"{base}/rate": "10 Gb/sec (4X SDR)\n"})
+
+    return change
+
+
+def more_cards(count: int, words: str, device: str = "0x101b", layer: str = "InfiniBand") -> Change:
+    """Of another model, as storage has."""
+
+    def change(machine: Machine) -> None:
+        for number in range(8, 8 + count):
+            base = f"{RDMA}/mlx5_{number}"
+            machine.links[f"{base}/device/driver"] = "../../../bus/pci/drivers/mlx5_core"
+            machine.files[f"{base}/device/uevent"] = uevent(f"0000:{0x60 + number:02x}:00.0", "0x15b3", device)
+            told = {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "rate": words, "link_layer": layer}
+            machine.files.update({f"{base}/ports/1/{name}": text + "\n" for name, text in told.items()})
+
+    return change
+
+
+def each(*changes: Change) -> Change:
+    return lambda machine: [change(machine) for change in changes]
+
+
+def untold_models(machine: Machine) -> None:
+    for path in [path for path in machine.files if path.endswith("device/uevent")]:
+        del machine.files[path]
+
+
+def second_function(machine: Machine) -> None:
+    """Two ports of one card are two functions of one slot; the second has no cable."""
+    machine.files[f"{RDMA}/mlx5_3/device/uevent"] = uevent("0000:62:00.1", "0x15b3", "0x1021")
+
+
+HDR, NDR = "200 Gb/sec (4X HDR)", "400 Gb/sec (4X NDR)"
+
+
 @pytest.mark.parametrize(
     ("kind", "change", "expected"),
     [
         ("infiniband", lambda m: None, "PASS"),
+        ("infiniband", more_cards(2, HDR), "PASS"),
+        ("infiniband", more_cards(2, HDR, device="0x1021"), "WARN P2"),
+        ("infiniband", each(more_cards(2, HDR), rate("mlx5_3", HDR)), "WARN P1"),
+        ("infiniband", each(rate("mlx5_3", HDR), rate("mlx5_4", HDR)), "WARN P2"),
+        ("infiniband", each(rate("mlx5_3", "100 Gb/sec (1X NDR)"), rate("mlx5_4", "100 Gb/sec (1X NDR)")), "WARN P1"),
+        ("infiniband", each(more_cards(2, HDR), untold_models), "WARN P2"),
+        ("infiniband", more_cards(3, "25 Gb/sec (1X EDR)", layer="Ethernet"), "PASS"),
+        ("infiniband", physical("mlx5_3", "3: Disabled"), "WARN P2"),
+        ("infiniband", physical("mlx5_3", "2: Polling"), "FAIL P1"),
+        ("infiniband", physical("mlx5_3", "2: Polling", port="2"), "WARN P2"),
+        ("infiniband", each(physical("mlx5_3", "2: Polling"), second_function), "WARN P2"),
+        ("infiniband", each(physical("mlx5_3", "6: LinkErrorRecovery"), second_function), "FAIL P1"),
+        ("infiniband", each(physical("mlx5_2", "3: Disabled"), physical("mlx5_3", "2: Polling")), "FAIL P1"),
         ("infiniband", state("mlx5_3", "1: DOWN"), "FAIL P1"),
         ("infiniband", state("mlx5_3", "2: INIT"), "FAIL P1"),
         ("infiniband", state("mlx5_3", "5: ACTIVE_DEFER"), "PASS"),
@@ -190,7 +245,10 @@ def test_ports(kind: str, change: Change, expected: str, tmp_path: Path) -> None
 def test_counters(path: str, value: str, expected: str, tmp_path: Path) -> None:
     machine = of("p5")
     machine.files[path] = value + "\n"
-    assert worst(findings(machine, "node.net-counters", tmp_path)) == expected
+    found = findings(machine, "node.net-counters", tmp_path)
+    assert worst(found) == expected
+    if expected != "PASS":
+        assert [proof.source for one in found for proof in one.proofs] == [path]
 
 
 def test_counters_of_cards_that_tell_none(tmp_path: Path) -> None:
@@ -373,6 +431,7 @@ SAVED = (
                 ("ACCEPT", "-s ! 10.0.0.0/8 -j DROP", "UNKNOWN"),
                 ("ACCEPT", "-j NFQUEUE --queue-num 0", "UNKNOWN"),
                 ("ACCEPT", "-j LOG --log-prefix drop", "PASS"),
+                ("ACCEPT", "", "PASS"),
             )
         ),
         *(

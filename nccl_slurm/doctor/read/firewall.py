@@ -325,7 +325,7 @@ def _options(line: str) -> Iterator[tuple[str, list[str], bool]]:
     old versions behind."""
     words = re.sub(r'"(?:[^"\\]|\\.)*"', "text", line).split()[2:]
     starts = [at for at, word in enumerate(words) if word.startswith("-")]
-    for at, end in zip(starts, [*starts[1:], len(words)], strict=True):
+    for at, end in zip(starts, [*starts[1:], len(words)], strict=False):
         values = words[at + 1 : end]
         if values[-1:] == ["!"]:
             del values[-1]
