@@ -366,6 +366,14 @@ def mounted(*rows: str) -> Change:
     return change
 
 
+def nvme(words: str) -> Change:
+    def change(machine: Machine) -> None:
+        machine.files["/proc/self/mounts"] += f"/dev/nvme1n1 /opt/dlami/nvme {words} 0 0\n"
+        machine.room("/opt/dlami/nvme", 27000.0)
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "expected", "words"),
     [
@@ -376,6 +384,14 @@ def mounted(*rows: str) -> Change:
         (lambda m: m.room("/var", 50.0, used=0.97), "FAIL P1", "/var is full"),
         (lambda m: m.room("/opt/sagemaker", 50.0, used=0.91), "FAIL P1", "/opt/sagemaker"),
         (lambda m: m.room("/", 100.0, inodes_used=0.95), "FAIL P1", "inodes"),
+        (lambda m: m.room("/opt/dlami/nvme", 27000.0, used=0.85), "PASS", "2 local file systems have room"),
+        (lambda m: m.room("/opt/dlami/nvme", 27000.0, used=0.92), "WARN P2", "/opt/dlami/nvme is nearly full"),
+        (lambda m: m.room("/opt/dlami/nvme", 27000.0, used=1.0), "FAIL P1", "/opt/dlami/nvme is full"),
+        (lambda m: m.room("/opt/dlami/nvme", 27000.0, inodes_used=0.95), "FAIL P1", "/opt/dlami/nvme has hardly any"),
+        (lambda m: m.room("/dev/shm", 100.0, used=1.0), "PASS", "1 local file systems have room"),
+        (nvme("ext4 ro,relatime"), "FAIL P1", "/opt/dlami/nvme is read-only"),
+        (nvme("ext4 rw,relatime"), "PASS", "2 local file systems have room"),
+        (nvme("squashfs ro"), "PASS", "1 local file systems have room"),
         (lambda m: m.files.update({"/proc/self/mounts": "/dev/root / ext4 ro,relatime 0 0\n"}), "FAIL P0", "read-only"),
         (lambda m: m.rooms.clear(), "UNKNOWN", "no local file system"),
         (mounted("/dev/loop0 / squashfs ro 0 0", VAR), "PASS", "1 local file systems have room"),
@@ -420,7 +436,14 @@ def test_nvme(kind: str, hyperpod: bool, mounted: bool, expected: str, tmp_path:
         (machines.chrony(0.3), None, None, "WARN P2"),
         (None, "Timezone=UTC\nNTP=yes\nNTPSynchronized=yes\nTimeUSec=x", None, "PASS"),
         (None, "NTPSynchronized=no", None, "WARN P1"),
-        (None, "NTPSynchronized=yes", 5.0, "FAIL P1"),
+        (machines.chrony(0.000012), None, 5.0, "WARN P2"),  # this host's is off
+        (machines.chrony(0.000012), None, 0.3, "WARN P2"),
+        (machines.chrony(-3.0), None, -3.0, "FAIL P1"),
+        (machines.chrony(0.00001, "Not synchronised"), None, 5.0, "FAIL P1"),
+        (None, "NTPSynchronized=yes", 5.0, "WARN P2"),
+        (None, "NTPSynchronized=no", 5.0, "FAIL P1"),
+        (None, None, 5.0, "WARN P1"),
+        (None, None, 0.3, "WARN P2"),
         (None, None, 0.001, "PASS"),
         pytest.param(None, None, None, "UNKNOWN", id="W27: nobody tells"),
     ],
@@ -437,7 +460,7 @@ def test_clock(
     assert worst(findings(machine, "node.clock", tmp_path, offset_s=offset_s)) == expected
 
 
-@pytest.mark.parametrize(("offset_s", "expected"), [(None, "UNKNOWN"), (0.001, "PASS"), (5.0, "FAIL P1")])
+@pytest.mark.parametrize(("offset_s", "expected"), [(None, "UNKNOWN"), (0.001, "PASS"), (5.0, "WARN P2")])
 def test_a_clock_kept_by_ptp(offset_s: float | None, expected: str, tmp_path: Path) -> None:
     """phc2sys does not tell the kernel so."""
     machine = of("p5").process(80, "phc2sys").says("timedatectl", "NTPSynchronized=no")
