@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -235,6 +235,23 @@ def row(
 )
 def test_stuck_jobs(queue: str, expected: tuple[str, str | None]) -> None:
     assert words(found("stuck-jobs", seen(queue=queue))) == {expected}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda text: text, "P1"),
+        (lambda text: text.replace("Gres=gpu:8", "Gres=(null)"), "P2"),  # CPU nodes, and a job that may want GPUs
+        (lambda text: text.replace("RealMemory=1000", "RealMemory=500"), "P2"),
+        (lambda text: text.replace("BootTime", "ActiveFeatures=h100 BootTime"), "P2"),
+        (lambda text: text.replace("BootTime=1789000000", "BootTime=1789000001"), "P1"),
+        (lambda text: text.replace("Gres=gpu:8", "Gres=(null)").replace("Partitions=gpu,all", "Partitions=cpu"), "P1"),
+    ],
+)
+def test_idle_nodes_of_another_kind_may_be_none_for_the_job(change: Callable[[str], str], expected: str) -> None:
+    nodes = node("n1", "ALLOCATED") + node("n2") + node("n3") + change(node("n4"))
+    (one,) = found("stuck-jobs", seen(queue=row("PENDING", "Resources", submit=6000), nodes=nodes))
+    assert (one.status, one.priority) == ("WARN", expected)
 
 
 def test_a_completing_job_names_the_node_that_holds_it() -> None:
