@@ -401,14 +401,16 @@ def ranks(place: Place, options: Mapping[str, Any]) -> Any:
     return {"ranks": first, "more": len(own) - len(first), "unreadable": unreadable, "libraries": files}
 
 
-def _ranks_of(place: Place) -> Iterator[tuple[int, str | None, dict[str, str]]]:
-    """Pid, job and environment of each rank of the job, or of all jobs: what others have in their environment (a login
-    shell, a stale export) is of no matter. Job None: on a host without Slurm's jobs."""
+def _ranks_of(place: Place, setting: str = "") -> Iterator[tuple[int, str | None, dict[str, str]]]:
+    """Pid, job and environment of each rank (with the setting) of the job, or of all jobs: what others have in their
+    environment (a login shell, a stale export) is of no matter. Job None: on a host without Slurm's jobs."""
     claims = Claims(place)
     for pid in pids(place):
         environment = environment_of(place, pid)
         job = claims.job_of(pid, environment)
         if place.job not in (None, job) or (job is None and claims.any()) or _is_us(place, pid):
+            continue
+        if setting and setting not in environment:
             continue
         if _rank_in(environment) is not None or next(_mapped(place, pid), None):
             yield pid, job, environment
@@ -642,10 +644,9 @@ def names(place: Place, options: Mapping[str, Any]) -> Any:
     """Resolves the names that jobs' ranks go by (MASTER_ADDR), and those asked for. ``jobs``: whose ranks; ``more``: so
     many names of jobs are left out, of each job those that the fewest of its ranks go by; ``asked``: the one job."""
     by_job: dict[str | None, dict[str, int]] = {}
-    for _, job, environment in _ranks_of(place):
-        if "MASTER_ADDR" in environment:
-            counts = by_job.setdefault(job, {})
-            counts[environment["MASTER_ADDR"]] = counts.get(environment["MASTER_ADDR"], 0) + 1
+    for _, job, environment in _ranks_of(place, "MASTER_ADDR"):
+        counts = by_job.setdefault(job, {})
+        counts[environment["MASTER_ADDR"]] = counts.get(environment["MASTER_ADDR"], 0) + 1
     turns = [
         (turn, job or "", name)
         for job, counts in by_job.items()
