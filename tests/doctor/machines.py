@@ -414,9 +414,15 @@ def _card(
             f"{port}/link_layer": layer + "\n",
             f"{port}/hw_counters/rx_drops": "0\n",
             f"{port}/counters/link_downed": "0\n",
+            f"{base}/device/uevent": uevent(slot, vendor, device),
             f"{base}/fw_ver": "0.0.0.0\n" if driver == "efa" else "28.42.1000\n",
         }
     )
+
+
+def uevent(slot: str, vendor: str, device: str) -> str:
+    ids = f"PCI_ID={vendor[2:].upper()}:{device[2:].upper()}\nPCI_SUBSYS_ID={vendor[2:].upper()}:0041"
+    return f"DRIVER=mlx5_core\nPCI_CLASS=20700\n{ids}\nPCI_SLOT_NAME={slot}\nMODALIAS=pci:x\n"
 
 
 def _tools(kind: Kind) -> dict[str, str]:
