@@ -35,8 +35,8 @@ class Tracebacks:
         self._table: set[str] = set()
         self._hides: set[str] = set()
         self._places: dict[str, dict[str, str]] = {}
-        #: Of the traceback that `feed` ended last: ``at``, the program's innermost line, and ``call``, the function of
-        #: torch.distributed that it was in; what no frame tells is not there.
+        #: Of the traceback that `feed` ended last: ``raised_at``, the program's innermost line, and ``raised_in``, the
+        #: function of torch.distributed that it was in; what no frame tells is not there.
         self.place: dict[str, str] = {}
         #: Whether the traceback that `feed` ended last was raised ``from None``: no line tells what for.
         self.from_none = False
@@ -84,10 +84,10 @@ class Tracebacks:
             return
         place, function = self._places.setdefault(label, {}), found["function"] or ""
         if found["file"].endswith(_COLLECTIVES):
-            place["call"] = function
+            place["raised_in"] = function
         elif not _LIBRARY.search(found["file"]):
             where = f"{found['file']} line {found['line']}"
-            self._places[label] = {"at": f"{where} in {function}" if function.isidentifier() else where}
+            self._places[label] = {"raised_at": f"{where} in {function}" if function.isidentifier() else where}
 
     def _intruder(self, label: str) -> None:
         self._open[label] += 1
