@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -64,7 +65,7 @@ def command(
     loaded = config.load(config_path)
     from nccl_slurm.bundle.make import make
 
-    findings, gaps = _findings(doctor, jobid if with_doctor else None, config_path)
+    findings, gaps = _findings(doctor, jobid if with_doctor else None, config_path, report["job"])
     material = _material(report, jobid, logs, run, loaded, no_slurm)
     bundle = make(replace(material, doctor=findings, gaps=[*material.gaps, *gaps]), max_mb * _MB)
     name = _name(report)
@@ -123,13 +124,21 @@ def _named(report: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(name for name in named if name))
 
 
-def _findings(path: str | None, job: str | None, config_path: str | None) -> tuple[dict[str, Any] | None, list[Any]]:
-    """Of a file, or of a doctor that is run now for ``job``; what is wrong with the latter is a gap."""
-    from nccl_slurm.bundle.doctor import of_file, of_run
+def _findings(
+    path: str | None, job: str | None, config_path: str | None, of: Mapping[str, Any]
+) -> tuple[dict[str, Any] | None, list[Any]]:
+    """Of a file, or of a doctor that is run now for ``job``; what is wrong with the latter is a gap. ``of``: the
+    report's job."""
+    from nccl_slurm.bundle.doctor import misfit, of_file, of_run
     from nccl_slurm.model import Gap
 
     if path is not None:
-        return of_file(path), []
+        found = of_file(path)
+        if why := misfit(found, of):
+            raise InputError(
+                f"--doctor {path}: {why}; give the findings of `nccl-slurm doctor --job {of['id'] or 'JOBID'} --json`"
+            )
+        return found, []
     if job is None:
         return None, []
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError
 __all__ = ["command"]
 
 _COULD_NOT_LOOK = 3
-_MAX_BEFORE = 256 << 20
 
 
 def _words(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -195,17 +193,12 @@ def _progress(*, hidden: bool) -> Iterator[Any]:
 
 def _loaded(path: str) -> dict[str, Any]:
     """Raises UsageError."""
-    from nccl_slurm import schema
-    from nccl_slurm.doctor.result import SCHEMA
+    from nccl_slurm.doctor import saved
 
     try:
-        if not os.path.isfile(path):
-            raise ValueError("is no regular file" if os.path.exists(path) else "no such file")
-        with open(path, "rb") as file:
-            return schema.loads(file.read(_MAX_BEFORE), SCHEMA.removeprefix("nccl-slurm/"))
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise click.UsageError(f"--compare {path}: {why}; give the output of nccl-slurm doctor --json") from None
+        return saved.read(path)
+    except InputError as error:
+        raise click.UsageError(f"--compare {error}") from None
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:

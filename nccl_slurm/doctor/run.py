@@ -29,8 +29,9 @@ from nccl_slurm.doctor.read.scontrol import node_fields, partition_fields
 from nccl_slurm.doctor.result import Looked, Result
 from nccl_slurm.doctor.roles import addresses_of, compute_nodes, controller_hosts, database_hosts
 from nccl_slurm.doctor.slurm import AskedSlurm
-from nccl_slurm.doctor.wish import Wish, areas, wanted
+from nccl_slurm.doctor.wish import Wish, areas, narrowed, wanted
 from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError, SlurmError
+from nccl_slurm.hosts import fold
 from nccl_slurm.install.slurmconf import values
 from nccl_slurm.recommend.site import Site
 from nccl_slurm.scheduler import text
@@ -72,6 +73,7 @@ def run(
         site=doctor.site,
         compute=doctor.compute,
         since=doctor.since,
+        narrowed=doctor.narrowed,
     )
 
 
@@ -97,6 +99,7 @@ class _Run:
     site: Site = field(default_factory=Site)
     compute: frozenset[str] = frozenset()
     since: float | None = None
+    narrowed: Sequence[str] = ()
 
     def findings(self, told: Told) -> list[Finding]:
         raise NotImplementedError
@@ -136,6 +139,7 @@ class _Here(_Run):
         if seen is None:
             self.looked = Looked([node], silent={node: answer.why})
             return silent_nodes(self.of("node"), [answer])
+        self.narrowed = narrowed(self.wish)
         self.looked = Looked([node], ways={"local": [node]}, with_ranks=[node] if has_ranks(seen) else [])
         self.since = self.wish.since
         found = [one for check in self.of("node") for one in of_node(check, seen)]
@@ -166,6 +170,7 @@ class _Doctor(_Run):
         choice = self._choice()
         aws = self._aws(choice)
         fleet, found = self._look(choice, told) if choice.nodes else (Fleet({}), [])
+        self.narrowed = [*narrowed(self.wish, choice.start), *self._without_ranks(choice)]
         fleet = replace(fleet, bandwidth=given, bandwidth_before=before)
         if choice.raw_id is not None:
             view = self._job_view(choice, fleet)
@@ -231,6 +236,12 @@ class _Doctor(_Run):
         self.left_out += self._ssh_why if whys else []
         self.looked = Looked(list(choice.nodes), choice.of, by_way, whys, with_ranks)
         return Fleet(seen, whys), [*found, *silent_nodes(self.of("node"), silent)]
+
+    def _without_ranks(self, choice: Choice) -> Iterator[str]:
+        """Of a job that runs the ranks are the half of what there is to see."""
+        without = sorted(set(choice.nodes) - set(self.looked.with_ranks)) if choice.job is not None else []
+        if without:
+            yield f"no rank of the job was seen on {fold(without)}"
 
     def _answers(self, choice: Choice, ways: Callable[[str], Sequence[Way]]) -> Iterator[Answer]:
         munge = ["munge", "-n", *self.slurm.munge_socket()]

@@ -10,7 +10,7 @@ from typing import Any
 from nccl_slurm.doctor.check import AREAS, Area, Check
 from nccl_slurm.errors import InputError
 
-__all__ = ["Wish", "areas", "wanted"]
+__all__ = ["Wish", "areas", "narrowed", "wanted"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,14 @@ def wanted(wish: Wish, checks: Sequence[Check[Any]]) -> list[Check[Any]]:
 
 def _fits(check: Check[Any], word: str) -> bool:
     return word == check.area or fnmatch.fnmatchcase(check.id, word)
+
+
+def narrowed(wish: Wish, start: float | None = None) -> list[str]:
+    """Options by which less is looked at than could be. ``start``: of the job."""
+    told = {"--local": wish.local, "--no-aws": not wish.aws, "--sample": wish.sample is not None}
+    late = wish.since is not None and (start is None or wish.since > start)
+    words = [*(f"--only {one}" for one in wish.only), *(f"--skip {one}" for one in wish.skip)]
+    return [*(name for name, given in told.items() if given), *words, *(["--since"] if late else [])]
 
 
 def areas(wish: Wish) -> tuple[Area, ...]:

@@ -203,6 +203,12 @@ def row(
         (row("PENDING", "Resources", submit=6000, n=3), ("PASS", None)),  # two nodes are idle
         (row("PENDING", "Resources", submit=6000, n=2), ("WARN", "P1")),
         (row("PENDING", "BadConstraints", submit=60), ("WARN", "P2")),
+        (row("PENDING", "launch_failed_requeued_held", submit=60), ("WARN", "P2")),
+        (row("PENDING", "launch failed requeued held", submit=60), ("WARN", "P2")),
+        (row("PENDING", "JobLaunchFailure", submit=60), ("WARN", "P2")),
+        (row("PENDING", "job_requeued_in_held_state", submit=60), ("WARN", "P2")),
+        (row("PENDING", "JobHeldUser", submit=60), ("PASS", None)),  # by his own hand
+        (row("FAILED", "JobLaunchFailure", submit=60), ("PASS", None)),
     ],
 )
 def test_stuck_jobs(queue: str, expected: tuple[str, str | None]) -> None:
@@ -241,6 +247,52 @@ def test_hooks(prolog: str, hooks: Mapping[str, Any], expected: set[Any]) -> Non
     assert words(found("hooks", seen(change={"Prolog": prolog}, fleet=fleet(n1={"hooks": hooks})))) == expected
 
 
+TASK = "/etc/slurm/tp.sh"
+
+
+@pytest.mark.parametrize(
+    ("change", "stat", "status"),
+    [
+        ({"Prolog": TASK}, "100700 0 0", "PASS"),  # runs as root
+        ({"TaskProlog": TASK}, "100755 0 0", "PASS"),
+        ({"TaskProlog": TASK}, "100700 0 0", "FAIL"),
+        ({"TaskProlog": TASK}, "100644 0 0", "FAIL"),
+        ({"TaskProlog": TASK}, "100750 0 100", "UNKNOWN"),
+        ({"TaskProlog": TASK}, "100711 0 0", "UNKNOWN"),  # fine for a binary, not for a script
+        ({"TaskProlog": TASK}, "40755 0 0", "FAIL"),
+    ],
+)
+def test_hooks_run_as_somebody(change: Mapping[str, str], stat: str, status: str) -> None:
+    observed = seen(change=change, fleet=fleet(n1={"hooks": {"texts": {TASK: f"{stat} 5 1.0"}}}))
+    assert {one.status for one in found("hooks", observed)} == {status}
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [("TaskProlog", ("FAIL", "P0")), ("EpilogSlurmctld", ("FAIL", "P1")), ("PrologSlurmctld", ("WARN", "P2"))],
+)
+def test_patterns_where_slurm_takes_one_path(key: str, expected: tuple[str, str]) -> None:
+    pattern = "/etc/slurm/x.d/*"
+    files = {"hooks": {"texts": {"/etc/slurm/x.d/1": "100755 0 0 5 1.0"}}}
+    observed = seen(change={key: pattern}, fleet=fleet(n1=files), here={pattern: ""}, on_controller=True)
+    (one,) = found("hooks", observed)
+    assert (one.status, one.priority, one.values["path"]) == (*expected, pattern)
+
+
+@pytest.mark.parametrize(
+    ("there", "status"),
+    [
+        ("/etc/slurm/site/prolog.sh", "PASS"),
+        ("/etc/slurm/prolog.sh", "FAIL"),
+        ("/etc/slurm/a/b/prolog.sh", "FAIL"),
+    ],
+)
+def test_hooks_of_a_pattern_in_any_part(there: str, status: str) -> None:
+    files = {"hooks": {"texts": {there: "100755 0 0 5 1.0"}}}
+    observed = seen(change={"Prolog": "/etc/slurm/*/prolog.sh"}, fleet=fleet(n1=files))
+    assert {one.status for one in found("hooks", observed)} == {status}
+
+
 @pytest.mark.parametrize(
     ("required", "texts", "status"),
     [
@@ -256,7 +308,15 @@ def test_spank_plugins_that_are_required(required: bool, texts: Mapping[str, str
 
 def test_programs_of_slurmctld_are_judged_on_controllers_alone() -> None:
     change = {"EpilogSlurmctld": "/x/es"}
-    for here, on, status in (("", True, "FAIL"), ("755 0", True, "UNKNOWN"), ("", False, "UNKNOWN")):
+    change["SlurmUser"] = "slurm(64030)"
+    for here, on, status in (
+        ("", True, "FAIL"),
+        ("755 0", True, "UNKNOWN"),
+        ("700 64030", True, "UNKNOWN"),
+        ("700 0", True, "FAIL"),
+        ("644 64030", True, "FAIL"),
+        ("", False, "UNKNOWN"),
+    ):
         observed = seen(change=change, here={"/x/es": here}, on_controller=on)
         assert {one.status for one in found("hooks", observed)} == {status}
 

@@ -19,7 +19,8 @@ STUCK = "scheduler.stuck-jobs"
 QUEUE_FORMAT = "%i|%T|%r|%V|%S|%e|%D|%P|%N"
 _MOST = 20
 _STATE = re.compile(r"[A-Z_]{2,40}")
-#: Reasons that go away by no waiting (slurm.h job_state_reason), and what they mean.
+#: Reasons that go away by no waiting (slurm.h job_state_reason, and the texts that slurmctld writes in their place for
+#: a job that it holds), and what they mean.
 _NEVER: Mapping[str, str] = {
     "BadConstraints": "no node can ever fit what it asks for",
     "PartitionDown": "its partition is down",
@@ -31,6 +32,8 @@ _NEVER: Mapping[str, str] = {
     "InvalidQOS": "its QOS is invalid",
     "NodeDown": "a node that it needs is down",
     "JobLaunchFailure": "it could not be launched and is held",
+    "launch failed requeued held": "it could not be launched, as after a failed prolog, and is held",
+    "job requeued in held state": "it was requeued to be held",
     "JobHeldAdmin": "an administrator holds it",
 }
 
@@ -107,13 +110,21 @@ def _pending(seen: SlurmObserved, rows: Sequence[_Row]) -> Iterator[Finding]:
     for row in rows:
         if row.state != "PENDING":
             continue
-        if row.reason in _NEVER:
-            text = f"job {row.id} will not start by itself: {_NEVER[row.reason]} ({row.reason})"
+        if why := _BY_WORD.get(_word(row.reason)):
+            text = f"job {row.id} will not start by itself: {why} ({row.reason})"
             yield Finding(STUCK, "WARN", text, "P2", (), row.submit, [_proof(row)], {"job": row.id})
         elif row.reason == "Resources" and _has_room(row, idle) and _waits_long(row, seen.now):
             free = max(idle.get(one, 0) for one in row.partition.split(","))
             text = f"job {row.id} waits for Resources, asks for {row.count} nodes, and {free} of its partition are idle"
             yield Finding(STUCK, "WARN", text, "P1", (), row.submit, [_proof(row)], {"job": row.id})
+
+
+def _word(reason: str) -> str:
+    """squeue writes the texts with blanks or underscores."""
+    return re.sub(r"[ _]", "", reason).lower()
+
+
+_BY_WORD = {_word(reason): why for reason, why in _NEVER.items()}
 
 
 def _waits_long(row: _Row, now: float) -> bool:
