@@ -87,6 +87,7 @@ def _material(
     from nccl_slurm.bundle.read import of_job, of_logs
     from nccl_slurm.bundle.slurmtext import of_slurm
     from nccl_slurm.doctor.aws.place import find
+    from nccl_slurm.model import Gap
 
     extracts, gaps = of_logs(report, logs) if logs is not None else of_job(report, report["job"]["user"])
     parts = list(extracts)
@@ -95,6 +96,7 @@ def _material(
         parts, gaps = [*parts, *told], [*gaps, *more]
     kept, more = _kept(report, jobid, run, loaded)
     place = find(configured=(loaded.site.aws_cluster, loaded.site.region))
+    more = [*more, *([Gap("AWS region", place.unused)] if place.unused else [])]
     return Material(report, place, kept, None, parts, [*gaps, *more])
 
 

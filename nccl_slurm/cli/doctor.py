@@ -57,8 +57,15 @@ def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> f
 @click.option("--since", metavar="AGE|TIME", callback=_since, help="Older events don't matter (default: job or boot).")
 @click.option("--severity", type=click.Choice(PRIORITIES), help="Show findings of this priority or worse.")
 @click.option("--no-aws", is_flag=True, help="Ask nothing of AWS.")
-@click.option("--cluster", default="", metavar="NAME", help="HyperPod cluster (default: as its files tell).")
-@click.option("--region", default="", metavar="REGION", help="AWS region (default: environment, HyperPod's files).")
+@click.option(
+    "--cluster",
+    default="",
+    metavar="NAME",
+    help="HyperPod cluster (default: as its files here tell, else site.aws_cluster).",
+)
+@click.option(
+    "--region", default="", metavar="REGION", help="AWS region (default: the cluster's ARN, environment, site.region)."
+)
 @click.option("--compare", type=click.Path(), metavar="FILE", help="JSON of an earlier run: show what changed since.")
 @click.option("--wide", is_flag=True, help="What passed, too.")
 @click.option("--list", "all_checks", is_flag=True, help="All checks.")
@@ -125,7 +132,7 @@ def command(
 
 
 def _check_usage(options: dict[str, Any]) -> None:
-    from nccl_slurm.doctor.aws.place import wrong
+    from nccl_slurm.recommend.cluster import wrong
     from nccl_slurm.report.visible import visible
 
     chosen = [name for name in ("nodes", "all_idle", "local") if options[name]]

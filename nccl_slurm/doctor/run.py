@@ -357,6 +357,7 @@ class _Doctor(_Run):
         states = self._states(choice)
         where = {"cluster": self.wish.cluster, "region": self.wish.region}
         seen = observe(self.config, since=since, until=now, nodes=states, slurm=True, **where)
+        self.left_out += [f"AWS by the environment's region: {seen.place.unused}"] if seen.place.unused else []
         pool = ThreadPoolExecutor(1)
         return pool.submit(lambda: [one for check in self.of("aws") for one in safely(check, seen)])
 
