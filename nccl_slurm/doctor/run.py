@@ -18,6 +18,7 @@ from typing import Any
 
 from nccl_slurm.config import Config
 from nccl_slurm.doctor import choose, registry, sources
+from nccl_slurm.doctor.aws.place import find
 from nccl_slurm.doctor.check import Area, Check, Finding, NotObserved
 from nccl_slurm.doctor.choose import Choice
 from nccl_slurm.doctor.fold import folded
@@ -28,6 +29,7 @@ from nccl_slurm.doctor.reach import Answer, Here, IdleJob, JobStep, Ssh, Way, as
 from nccl_slurm.doctor.read.scontrol import node_fields, partition_fields
 from nccl_slurm.doctor.result import Looked, Result
 from nccl_slurm.doctor.roles import addresses_of, compute_nodes, controller_hosts, database_hosts
+from nccl_slurm.doctor.site import SOURCES, is_hyperpod, site_of
 from nccl_slurm.doctor.slurm import AskedSlurm
 from nccl_slurm.doctor.wish import Wish, areas, narrowed, wanted
 from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError, SlurmError
@@ -112,7 +114,7 @@ class _Run:
 
     def manifest(self, node: str, job: int | None, options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         return sources.manifest(
-            self.keys("node", "job", "fleet", "scheduler"),
+            self.keys("node", "job", "fleet", "scheduler") | SOURCES,
             job=None if job is None else str(job),
             limit_s=self.wish.limit_s,
             sysroot=self.wish.sysroot.replace("%n", node),
@@ -163,6 +165,7 @@ class _Doctor(_Run):
     slurm: AskedSlurm = field(kw_only=True)
     ways: Callable[[str], Sequence[Way]] | None = field(kw_only=True)
     _ssh_why: list[str] = field(default_factory=list)
+    _hyperpod: bool = False
 
     def findings(self, told: Told) -> list[Finding]:
         given = texts(self.wish.bandwidth, "--bandwidth")
@@ -227,6 +230,7 @@ class _Doctor(_Run):
                 one = observation_of(answer, since, fields.get(answer.node, {}))
                 found += [finding for check in self.of("node") for finding in of_node(check, one)]
                 seen[answer.node] = one.only(kept)
+                self._hyperpod |= is_hyperpod(one)
                 with_ranks += [answer.node] if has_ranks(one) else []
                 by_way.setdefault(answer.way, []).append(answer.node)
             except NotObserved as error:
@@ -369,7 +373,7 @@ class _Doctor(_Run):
         return [known[node] for node in choice.nodes if node in known] or list(known.values())
 
     def _tell_site(self, choice: Choice) -> None:
-        """For commands: which nodes certainly run no controller, database or login."""
+        """For commands: of which kind the site is, and which nodes certainly run no controller, database or login."""
         config = self.slurm.said("config")
         if not isinstance(config, str):
             return
@@ -381,9 +385,8 @@ class _Doctor(_Run):
         self.cluster = settings.cluster
         controllers = tuple(one.host for one in self._controllers())
         site = self.config.site
-        self.site = Site(
-            site.kind, site.aws_cluster, site.region, controllers, site.login_nodes, settings.database_hosts
-        )
+        place = find(cluster=self.wish.cluster, region=self.wish.region, configured=(site.aws_cluster, site.region))
+        self.site = site_of(settings, site, place, controllers, hyperpod=self._hyperpod)
         named = values(config)
         others = {*settings.database_hosts, *site.login_nodes, *site.database_hosts}
         others |= {host for each in database_hosts(named) for host in each}

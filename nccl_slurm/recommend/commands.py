@@ -34,6 +34,9 @@ def commands(action: str, name: str, reason: str, site: Site, identity: str | No
         asked = f'sudo scontrol update node={name} state=fail reason="Action:{action.capitalize()}"'
         calls = batch(action, [identity] if identity else [], site)
         return (look, hit, asked, *(call + _IN_PLACE for call in calls))
+    if action == "reboot" and site.reboots is False:
+        by_hand = "  # slurm.conf has no RebootProgram: reboot it by hand once its jobs ended, then set it to resume"
+        return (look, hit, f'scontrol update nodename={name} state=drain reason="{reason}, reboot"{by_hand}')
     if action == "reboot":
         return (look, hit, f'scontrol reboot ASAP nextstate=RESUME reason="{reason}" {name}')
     return (look, hit, f'scontrol update nodename={name} state=drain reason="{reason}, replace"')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     return StandIn(tmp_path / "bin", dict.fromkeys(("n1", "n2", "n3", "n4"), "IDLE"))
 
 
-def doctor(slurm: StandIn, *words: str) -> Result:
+def doctor(slurm: StandIn, *words: str, settings: str = "") -> Result:
     config = slurm.folder / "nccl-slurm.toml"
-    config.write_text(f'[slurm]\nbin = "{slurm.folder}"\n[paths]\nstate = "{slurm.folder}/none"\n')
+    config.write_text(f'[slurm]\nbin = "{slurm.folder}"\n[paths]\nstate = "{slurm.folder}/none"\n{settings}')
     return CliRunner().invoke(command.command, [*words, "--config", str(config)], catch_exceptions=False)
 
 
@@ -114,3 +115,31 @@ def test_bandwidth_is_of_several_nodes(words: list[str], slurm: StandIn) -> None
 
 def test_a_sweep_of_no_nodes_is_usage(slurm: StandIn) -> None:
     assert doctor(slurm, "--sweep", "pairs").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "hyperpod", "settings", "expected"),
+    [
+        ("RebootProgram = /sbin/reboot\n", False, "", "scontrol reboot ASAP nextstate=RESUME"),
+        ("RebootProgram = (null)\n", False, "", 'state=drain reason="nccl-slurm: node.ecc, reboot"'),
+        ("RebootProgram = (null)\n", True, "", 'sudo scontrol update node=n1 state=fail reason="Action:Reboot"'),
+        ("RebootProgram = /sbin/reboot\n", True, "", 'reason="Action:Reboot"'),
+        ("RebootProgram = /sbin/reboot\n", True, '[site]\nkind = "slurm"\n', "scontrol reboot ASAP"),
+        ("", False, '[site]\naws_cluster = "ml-1"\n', 'reason="Action:Reboot"'),
+    ],
+)
+def test_a_reboot_as_the_site_makes_it(
+    slurm: StandIn, tmp_path: Path, more: str, hyperpod: bool, settings: str, expected: str
+) -> None:
+    ecc = next(one for one in checks("node") if one.id == "node.ecc")
+    config = (slurm.folder / "config").read_text().replace("= c1\n", "= c1(10.0.0.1)\n").replace("dbd\n", "none\n")
+    slurm.says("config", config + more)
+    slurm.says("nodes", (slurm.folder / "nodes").read_text().replace("NodeAddr=n1", "NodeAddr=10.0.0.5"))
+    of("p5").gpu(3, volatile="7").write(tmp_path / "n1", set(ecc.sources))
+    if hyperpod:
+        (tmp_path / "n1/root/opt/sagemaker_cluster").mkdir(parents=True)
+    trees = ["--sysroot", f"{tmp_path}/%n/root", "--commands", f"{tmp_path}/%n/bin"]
+    done = doctor(slurm, "--nodes", "n1", "--only", "node.ecc", "--no-aws", "--json", *trees, settings=settings)
+    (one,) = [one for one in json.loads(done.stdout)["findings"] if one["status"] == "FAIL"]
+    last = [line for line in one["commands"] if "state=" in line or line.startswith("scontrol reboot")]
+    assert len(last) == 1 and expected in last[0]

@@ -25,6 +25,18 @@ API = (
     [
         (Site(), "investigate", ID, (LOOK,)),
         (Site(), "reboot", ID, (LOOK, HIT, f'scontrol reboot ASAP nextstate=RESUME reason="{REASON}" n2')),
+        (Site(reboots=True), "reboot", ID, (LOOK, HIT, f'scontrol reboot ASAP nextstate=RESUME reason="{REASON}" n2')),
+        (
+            Site(reboots=False),
+            "reboot",
+            ID,
+            (
+                LOOK,
+                HIT,
+                f'scontrol update nodename=n2 state=drain reason="{REASON}, reboot"'
+                "  # slurm.conf has no RebootProgram: reboot it by hand once its jobs ended, then set it to resume",
+            ),
+        ),
         (Site(), "replace", ID, (LOOK, HIT, f'scontrol update nodename=n2 state=drain reason="{REASON}, replace"')),
         (
             HYPERPOD,
