@@ -59,6 +59,10 @@ def command(
     """
     if force and folder:
         raise click.UsageError("--force goes with a tar; a folder that is there stays")
+    if output in ("-", ""):
+        raise click.UsageError(
+            f"-o {output!r}: a bundle is a file or a folder, give its path (./- for one of that name)"
+        )
     if with_doctor and (doctor is not None or jobid is None):
         raise click.UsageError("--with-doctor goes with a JOBID, and without --doctor")
     report = report_of(jobid, logs, run, config_path)

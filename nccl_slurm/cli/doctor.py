@@ -107,12 +107,14 @@ def command(
         click.echo(_about(explain, as_json))
         return
     _check_usage(options)
-    if sweep:
-        click.echo("\n".join(_sweep(options, sweep, config_path)))
-        return
+    if sweep and (as_json or compare is not None):
+        raise click.UsageError("--sweep prints commands and looks at nothing: it goes without --json and --compare")
     ctx = click.get_current_context()
     before = None if compare is None else _loaded(compare)
     try:
+        if sweep:
+            click.echo("\n".join(_sweep(options, sweep, config_path)))
+            return
         result = _run(options, config_path, hidden=as_json)
     except ConfigError:
         raise
@@ -149,16 +151,16 @@ def _check_usage(options: dict[str, Any]) -> None:
 
 
 def _sweep(options: dict[str, Any], way: str, config_path: str | None) -> Iterator[str]:
-    """Raises NcclSlurmError where Slurm does not tell the nodes."""
+    """Raises NcclSlurmError where Slurm does not tell the nodes, or nothing can be measured on them."""
     from nccl_slurm.doctor.run import Wish, chosen
     from nccl_slurm.doctor.sweep import lines
 
     if not any(options[name] for name in ("job", "nodes", "all_idle")):
         raise click.UsageError("--sweep needs nodes: give --nodes, --all-idle or --job")
     wish = Wish(job=options["job"], nodes=options["nodes"], all_idle=options["all_idle"], sample=options["sample"])
-    nodes = chosen(wish, config.load(config_path))
+    commands = list(lines(chosen(wish, config.load(config_path)), way))
     yield "# Suggested commands (run these yourself). They take whole nodes: best while those are idle."
-    yield from lines(list(nodes), way, nodes)
+    yield from commands
 
 
 def _run(options: dict[str, Any], config_path: str | None, *, hidden: bool) -> Any:
@@ -176,7 +178,7 @@ def _fail(ctx: click.Context, error: NcclSlurmError) -> Any:
     from nccl_slurm.report.visible import visible
 
     text = str(error)
-    if isinstance(error, InputError) and (text.startswith("--") or "no check" in text):
+    if isinstance(error, InputError) and text.startswith("--"):
         raise click.UsageError(text)
     click.echo(f"nccl-slurm: {visible(text)}", err=True)
     ctx.exit(_COULD_NOT_LOOK)
@@ -215,10 +217,10 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, An
 
 
 def _show_changes(before: dict[str, Any], after: dict[str, Any]) -> None:
-    from nccl_slurm.doctor.compare import compared
+    from nccl_slurm.doctor.compare import compared, differences
     from nccl_slurm.doctor.text import changes
 
-    click.echo(changes(compared(before, after), before["time"]))
+    click.echo(changes(compared(before, after), before["time"], differences(before, after)))
 
 
 def _about(check_id: str | None, as_json: bool) -> str:

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nccl_slurm.config import Config
-from nccl_slurm.doctor import choose, registry, sources
+from nccl_slurm.doctor import choose, registry, sources, sweep
 from nccl_slurm.doctor.aws.place import find
-from nccl_slurm.doctor.check import Area, Check, Finding, NotObserved
+from nccl_slurm.doctor.check import AREAS, Area, Check, Finding, NotObserved
 from nccl_slurm.doctor.choose import Choice
 from nccl_slurm.doctor.fold import folded
 from nccl_slurm.doctor.judge import has_ranks, observation_of, of_node, safely, silent_nodes
@@ -31,7 +31,7 @@ from nccl_slurm.doctor.result import Looked, Result
 from nccl_slurm.doctor.roles import addresses_of, compute_nodes, controller_hosts, database_hosts
 from nccl_slurm.doctor.site import SOURCES, is_hyperpod, site_of
 from nccl_slurm.doctor.slurm import AskedSlurm
-from nccl_slurm.doctor.wish import Wish, areas, narrowed, wanted
+from nccl_slurm.doctor.wish import Wish, narrowed, wanted
 from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError, SlurmError
 from nccl_slurm.hosts import fold
 from nccl_slurm.install.slurmconf import values
@@ -55,7 +55,7 @@ def run(
     """``ways`` stand in for those to real nodes. Raises InputError, ConfigError, SlurmError, NotYours, UnknownJob:
     where nothing can be looked at."""
     start, clock = time.time(), time.monotonic()
-    checks = wanted(wish, list(registry.checks(*areas(wish))))
+    checks = wanted(wish, list(registry.checks(*AREAS)))
     if wish.local:
         doctor: _Run = _Here(wish, config, checks)
     else:
@@ -79,13 +79,12 @@ def run(
     )
 
 
-def chosen(wish: Wish, config: Config) -> Mapping[str, int]:
-    """The nodes that would be looked at → their GPUs as Slurm counts them, 8 where it tells none. Looks at none."""
-    from nccl_slurm.doctor.checks.node.machine import gres
-
+def chosen(wish: Wish, config: Config) -> Mapping[str, sweep.Room]:
+    """The nodes that would be looked at, as Slurm knows them. Looks at none. Raises as `run`."""
     doctor = _Doctor(wish, config, (), slurm=AskedSlurm.by(config), ways=None)
-    choice, fields = doctor._choice(), node_fields(doctor.slurm.said_or_raise("nodes"))
-    return {node: gres(Observation(node, {}, slurm=fields.get(node, {}))) or 8 for node in choice.nodes}
+    choice, known = doctor._choice(), doctor.nodes()
+    fields = node_fields(doctor.slurm.said_or_raise("nodes"))
+    return {node: sweep.room(known.get(node), fields.get(node, {})) for node in choice.nodes}
 
 
 @dataclass

@@ -197,6 +197,9 @@ def test_a_link_is_replaced_and_not_followed(site: Path) -> None:
         (["42", "--with-doctor", "--doctor", "x"], 2),
         (["42", "--doctor", "/nonexistent"], 1),
         (["42", "-o", "/nonexistent/x"], 1),
+        (["42", "-o", "-"], 2),
+        (["42", "-o", "-", "--folder"], 2),
+        (["42", "-o", ""], 2),
     ],
 )
 def test_what_is_refused(site: Path, arguments: list[str], expected: int) -> None:

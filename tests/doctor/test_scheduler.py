@@ -91,6 +91,15 @@ def test_controller(ping: str, expected: set[Any]) -> None:
     assert words(found("controller", seen(ping=ping))) == expected
 
 
+@pytest.mark.parametrize(("up", "left"), [("UP", "answer"), ("DOWN", "none is left")])
+def test_which_controller_is_down_and_who_is_left(up: str, left: str) -> None:
+    ping = "Slurmctld(primary) at c1 is UP\nSlurmctld(backup1) at c2 is {}\nSlurmctld(backup2) at c3 is DOWN\n"
+    told = found("controller", seen(ping=ping.format(up)))
+    (one,) = [one for one in told if one.values["controller"] == "c3"]
+    assert "slurmctld at c3 (backup)" in one.text and left in one.text
+    assert ("none is left" in one.text) == (up == "DOWN")
+
+
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
@@ -213,6 +222,22 @@ def row(
 )
 def test_stuck_jobs(queue: str, expected: tuple[str, str | None]) -> None:
     assert words(found("stuck-jobs", seen(queue=queue))) == {expected}
+
+
+@pytest.mark.parametrize(
+    ("busy", "priority"),
+    [
+        (node("n3", "ALLOCATED"), "P1"),
+        (node("n3", "ALLOCATED").replace("Gres=gpu:8", "Gres=gpu:h100:8"), "P2"),
+        (node("n3", "ALLOCATED").replace("RealMemory=1000", "RealMemory=2000"), "P2"),
+        (node("n3", "ALLOCATED").replace("Gres=", "ActiveFeatures=efa Gres="), "P2"),
+        (node("n3", "ALLOCATED").replace("RealMemory=1000", "RealMemory=2").replace("gpu,all", "all"), "P1"),
+    ],
+)
+def test_idle_nodes_may_be_of_another_kind(busy: str, priority: str) -> None:
+    told = node("n1") + node("n2") + busy
+    queue = row("PENDING", "Resources", submit=6000, n=2)
+    assert words(found("stuck-jobs", seen(queue=queue, nodes=told))) == {("WARN", priority)}
 
 
 def test_a_completing_job_names_the_node_that_holds_it() -> None:
