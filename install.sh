@@ -14,8 +14,6 @@ readonly NODE_CODE=(nccl_slurm/capture nccl_slurm/parse nccl_slurm/install nccl_
 readonly PROGRAMS=(munged mariadbd mariadb-install-db mariadb-admin slurmdbd slurmctld slurmd srun)
 # Tested beside the machine's own release, by the tests that follow a job from its start to its comment.
 readonly OTHER_RELEASES=(24.11 26.05)
-readonly END_TO_END=(tests/cluster/test_harness.py tests/cluster/test_endings.py tests/cluster/test_shapes.py
-    tests/cluster/test_spank.py tests/scheduler/test_real.py)
 
 export PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 left_out=()
@@ -33,7 +31,8 @@ usage: ./install.sh --dev
     --keep         leave it running, and say how to look around and how to stop it
   --test         install all that the tests need and run the linters and all tests, those that follow a job on Slurm
                  24.11 and 26.05 too (root)
-    --quick        without Slurm and torch: linters and the other tests only
+    --quick        without torch, and on one Slurm alone what follows a job from its start to its comment; without
+                   root no Slurm at all
   --with-torch   install torch even where only a CUDA build of several GB is on offer
   --node         on a cluster: this compute node; --controller: this controller; --uninstall: take it away;
   --controller   --check: prove it on all nodes and print the lines for slurm.conf. Each of them with --help lists its
@@ -343,19 +342,21 @@ skipped = tree.parse(sys.argv[1]).iter("skipped")
 reasons = collections.Counter(one.get("message", "") for one in skipped)
 with open(sys.argv[2], errors="replace") as output:
     for count in re.findall(r"(\d+) deselected", output.read()):
-        reasons["needs torch, or Slurm and --quick was given"] += int(count)
+        reasons["not asked for (-m)"] += int(count)
 print(f"install.sh: {sum(reasons.values())} tests left out")
 for reason, count in reasons.most_common():
     print(f"install.sh:   {count}: {reason}")
 END
 }
 
-# tests_pass RESULTS OUTPUT OPTION...: a real cluster beside two others on a busy machine can be late for one test of
-# thousands. Up to five that failed are run once more, alone, and both outcomes are told; a fault fails again.
+# tests_pass RESULTS OUTPUT OPTION...: tests on a real Slurm mostly wait, so there are three processes with a cluster
+# each, a file of tests in one of them, those first (tests/conftest.py). On a busy machine they can be late for one test
+# of thousands. Up to five that failed are run once more, alone, and both outcomes are told; a fault fails again.
 tests_pass() {
     local results=$1 output=$2 failed
     shift 2
-    shown "$output" "$VENV/bin/python" -m pytest -q --cache-clear --junitxml="$results" "$@" && return 0
+    shown "$output" "$VENV/bin/python" -m pytest -q --cache-clear --junitxml="$results" \
+        -n 3 --dist loadfile --no-loadscope-reorder "$@" && return 0
     failed=$(grep -cE '^(FAILED|ERROR) ' "$output") || return 1
     [ "$failed" -le 5 ] || return 1
     say "$failed failed: once more, alone"
@@ -369,8 +370,7 @@ run_tests() {
     local results output options=()
     results=$(mktemp)
     output=$(mktemp)
-    # Tests on a real Slurm mostly wait: three processes with a cluster each, a file of tests in one of them.
-    if [ "$quick" = yes ]; then options+=(-m "not cluster and not torch"); else options+=(-n 3 --dist loadfile); fi
+    if [ "$quick" = yes ]; then options+=(-m "(end_to_end or not cluster) and not torch"); fi
     if NCCL_SLURM_NODE_PYTHON=$(find_node_python); then
         export NCCL_SLURM_NODE_PYTHON
     else
@@ -382,7 +382,7 @@ run_tests() {
     rm -f "$results" "$output"
 }
 
-# on_releases RELEASE...: all of END_TO_END on each, but for jobs with torch: the environment's Python is not there.
+# on_releases RELEASE...: all that is marked end_to_end, but for jobs with torch: the environment's Python is not there.
 on_releases() {
     local results output releases
     results=$(mktemp)
@@ -390,8 +390,8 @@ on_releases() {
     releases=$(IFS=,; echo "$*")
     leave_out "jobs with torch on Slurm $releases"
     export NCCL_SLURM_TEST_RELEASES=$releases
-    check "pytest on Slurm $releases" tests_pass "$results" "$output" -n 3 --dist loadfile -m "not torch" \
-        "${END_TO_END[@]}"
+    check "pytest on Slurm $releases" tests_pass "$results" "$output" -m "end_to_end and not torch" \
+        tests/cluster tests/scheduler
     unset NCCL_SLURM_TEST_RELEASES
     summarize "$results" "$output" || say "pytest wrote no results"
     rm -f "$results" "$output"
@@ -419,14 +419,16 @@ test_all() {
     ensure_venv
     install_shellcheck
     if [ "$quick" = yes ]; then
-        leave_out "tests with Slurm or torch: --quick"
+        leave_out "tests with torch, and most with Slurm: --quick"
     else
         need_root --test
+    fi
+    if [ "$(id -u)" = 0 ]; then
         install_slurm || leave_out "tests on a real Slurm: its daemons or MariaDB can't be had here"
         install_sshd || leave_out "tests of records by SSH: sshd can't be had here"
         install_headers || leave_out "tests of the SPANK plugin: Slurm's headers or a C compiler can't be had here"
-        offer_torch "$with_torch"
     fi
+    [ "$quick" = yes ] || offer_torch "$with_torch"
     lint
     run_tests
     [ "$quick" = yes ] || test_other_releases

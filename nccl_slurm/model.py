@@ -67,7 +67,7 @@ CLASSES = (
 #: Next steps, in the words of the report and the comment.
 ACTIONS = ("none", "fix-code", "fix-config", "investigate", "reboot", "replace", "network", "unknown")
 
-#: Name of the step by which `nccl-slurm watch` reads on a job's nodes: no work of the job's own.
+#: Name of the steps by which we look at a job's nodes: no work of the job's own.
 READER_STEP = "nccl-slurm-watch"
 
 

@@ -27,6 +27,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("release", RELEASES, indirect=True, scope="session")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What mostly waits comes first: of several processes none is left alone with it at the end."""
+    items.sort(key=lambda item: not any(item.iter_markers("cluster")) and not any(item.iter_markers("torch")))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Releases are made here, since it takes longer than a test may; what goes wrong is told by the fixture."""
     if session.config.option.collectonly or os.geteuid() != 0:

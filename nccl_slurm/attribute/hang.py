@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from nccl_slurm.attribute import reading
 from nccl_slurm.attribute.finding import Finding, cite
+from nccl_slurm.attribute.missing import WITNESSES_MIN
 from nccl_slurm.attribute.scene import Scene
-from nccl_slurm.model import Fact
+from nccl_slurm.model import Culprit, Fact
 
 __all__ = ["calm", "counted", "flushed", "hung", "lost_peers", "reacted"]
 
@@ -25,7 +26,22 @@ def hung(scene: Scene) -> Finding | None:
     of_all = f" of {scene.world}" if scene.world else ""
     whom = f"{ranks}{of_all} rank{'s' if ranks > 1 or of_all else ''}" if ranks else "Ranks"
     text = f"{whom} waited in a collective until the timeout; nothing observed tells who stopped or why."
-    return _finding("hang.unattributed", "collective-hang-unattributed", text, facts)
+    last = _last(scene)
+    facts = [*facts, *(fact for one in last for fact in scene.lost[one.rank or 0])]
+    return _finding("hang.unattributed", "collective-hang-unattributed", text, facts).naming(last, proven=False)
+
+
+def _last(scene: Scene) -> list[Culprit]:
+    """The only rank of all that told no timeout of its own, but that it lost somebody: it may have come late, or the
+    others' timeouts took its connection before its own was due."""
+    left = scene.expected - scene.waits.keys()
+    if len(left) != 1 or not left <= scene.lost.keys() or len(scene.waits) < WITNESSES_MIN:
+        return []
+    rank = min(left)
+    if any(fact.role == "cause" for fact in scene.said[rank]):
+        return []
+    why = "all others waited until their timeouts; it lost its connection to one of them"
+    return [scene.culprit(rank, why, cite([*scene.lost[rank], *(facts[0] for facts in scene.waits.values())]))]
 
 
 def flushed(scene: Scene) -> Finding | None:

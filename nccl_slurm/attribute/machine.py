@@ -106,7 +106,7 @@ def _unvouched(scene: Scene, confidence: str) -> Finding | None:
     facts = [fact for fact in said if fact.role == "cause" and _is_loose(scene, fact)]
     if not facts:
         return None
-    text = f"Kernel lines in the logs, of no node that is known: {' '.join(facts[0].text.split())[:160]}"
+    text = f"Lines like the kernel's in the logs, of no node that is known: {' '.join(facts[0].text.split())[:160]}"
     return Finding(
         "machine.unvouched",
         facts[0].hint or "unknown",
@@ -195,9 +195,7 @@ def _is_believed(scene: Scene, fact: Fact) -> bool:
 
 def _hand_given_kernel_log(scene: Scene, fact: Fact) -> bool:
     """No job, and nothing but machine lines in that file."""
-    if scene.job is not None or fact.producer not in reading.MACHINE_PRODUCERS:
-        return False
-    return fact.file not in scene.mixed_files
+    return scene.job is None and fact.producer in reading.MACHINE_PRODUCERS and fact.file in scene.kernel_logs
 
 
 def _is_elsewhere(scene: Scene, fact: Fact) -> bool:
@@ -206,8 +204,14 @@ def _is_elsewhere(scene: Scene, fact: Fact) -> bool:
 
 
 def _is_timely(scene: Scene, fact: Fact) -> bool:
-    """Inside the run's window beyond doubt about zones."""
-    return scene.job is not None or _in_span(scene, fact, UNMEASURED_S)
+    """Inside the run's window beyond doubt about zones. A copy of a kernel log beside the job's own words has to have
+    a time there: it may be of any day."""
+    if scene.job is not None:
+        return True
+    untimed = fact.time is None or scene.span is None
+    if untimed and scene.has_own_words and _hand_given_kernel_log(scene, fact):
+        return False
+    return _in_span(scene, fact, UNMEASURED_S)
 
 
 def _in_span(scene: Scene, fact: Fact, slack_s: float) -> bool:

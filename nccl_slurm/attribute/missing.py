@@ -146,7 +146,7 @@ def _how_it_ended(scene: Scene, rank: int) -> str:
     if scene.exits.get(rank) == 0:
         return "it had finished with exit 0"
     if rank in scene.ended_by_agent:
-        return "its agent ended it, without a timeout of its own"
+        return "its launcher ended it, without a timeout of its own"
     return "nothing else was observed of it"
 
 

@@ -136,6 +136,8 @@ WATCHDOG = frozenset(
 #: A transfer of a running collective failed, whoever is to blame.
 FAILED_TRANSFERS = frozenset({"nccl.ib-completion", "nccl.ib-flush", "ofi.request", "torch.async-error"})
 MACHINE_PRODUCERS = frozenset({"kernel", "gpu"})
+#: An admin's tools print CUDA's words too.
+TOOLS = MACHINE_PRODUCERS | {"cuda"}
 #: Those whose lines name the host that they are about.
 TELL_HOSTS = MACHINE_PRODUCERS | {"nccl", "ofi", "elastic", "slurm"}
 #: What stands in NCCL's files, whose ranks are those of its largest communicator.

@@ -154,7 +154,7 @@ class Scene:
         said = self.sorts.where(lambda fact: fact.producer in reading.TELL_HOSTS)
         own = {fact.host for fact in said if fact.host and fact.host in fact.text}
         told = {fact.data.get(key) for fact in said for key in ("host", "hosts", "node", "hung_node")}
-        kernel = {fact.host for fact in said if fact.producer in reading.MACHINE_PRODUCERS}
+        kernel = {fact.host for fact in said if fact.file in self.kernel_logs}
         return frozenset(_kind_of_host(name) for name in own | told | kernel if isinstance(name, str))
 
     def was_on(self, host: str | None, rank: int, evidence: Collection[str]) -> bool:
@@ -325,6 +325,18 @@ class Scene:
     @cached_property
     def files_of_waits(self) -> frozenset[str] | None:
         return self.own_files(self.waits)
+
+    @cached_property
+    def kernel_logs(self) -> frozenset[str | None]:
+        """Files of nothing but words of machines that are no rank's."""
+        said = self.sorts.where(lambda fact: fact.producer in reading.MACHINE_PRODUCERS)
+        ranks = {file for row in self.table.values() for file in row.files}
+        return frozenset(fact.file for fact in said) - self.mixed_files - ranks
+
+    @cached_property
+    def has_own_words(self) -> bool:
+        """Whether anything of a job was read: more than what machines and their tools (nvidia-smi) say."""
+        return bool(self.table) or self.sorts.any(lambda fact: fact.producer not in reading.TOOLS)
 
     def own_files(self, others: Mapping[int, Sequence[Fact]]) -> frozenset[str] | None:
         """The kinds of files in which most of ``others`` have these words each to itself; None where they share one."""

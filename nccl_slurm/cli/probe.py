@@ -15,6 +15,7 @@ from nccl_slurm.cli.options import config_option, json_option
 from nccl_slurm.config import Config
 from nccl_slurm.errors import InputError, RemoteError, SlurmUnreachable, UnknownJob
 from nccl_slurm.hosts import HOST
+from nccl_slurm.model import READER_STEP
 from nccl_slurm.scheduler.cli_client import CliClient
 from nccl_slurm.scheduler.client import USER_ID
 
@@ -68,7 +69,8 @@ def _by_ssh(loaded: Config, node: str) -> bytes:
 
 def _by_srun(loaded: Config, node: str, job: str) -> bytes:
     """The step ends with 0 whatever happens, hence `sh -c`: one that fails changes the job's derived exit code."""
-    options = [f"--jobid={job}", "--overlap", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--mem=0", "--quiet"]
+    options = [f"--jobid={job}", f"--job-name={READER_STEP}", "--overlap", f"--nodelist={node}", "--nodes=1"]
+    options += ["--ntasks=1", "--mem=0", "--quiet"]
     asked = ["/bin/sh", "-c", f"{loaded.ssh.command} serve snapshot || :"]
     environment = {"PATH": "/usr/bin:/bin", **({"SLURM_CONF": loaded.slurm.conf} if loaded.slurm.conf else {})}
     try:

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any, Callable, Iterable, NamedTuple, Union
 
 from nccl_slurm.model import Fact
-from nccl_slurm.parse import elastic, stamp, work
+from nccl_slurm.parse import elastic, names, stamp, work
 from nccl_slurm.parse.edges import Few
 from nccl_slurm.parse.finding import Finding, find, host_name
 from nccl_slurm.parse.kernel import TEXT_LIMIT, Pending
@@ -22,6 +22,8 @@ __all__ = ["Log", "Seen", "Track", "read_log"]
 _HEAD_LINES = 100
 #: slurmstepd's word that the run was ended from outside.
 _ENDED = "slurm.cancelled"
+#: Producers whose words are of a machine.
+_MACHINES = ("kernel", "gpu")
 _LINE_SHOWN = 400
 #: Of a large file: who has printed nothing in so many lines at its end does not write to it.
 _FEW = 40
@@ -71,6 +73,7 @@ class Log:
         self.processes: dict[tuple[str, int], None] = {}
         self.local_ranks: dict[int, int] = {}
         self.kernel = False
+        self.others = False  # words of who is no machine
         self.bytes = 0
         self.unknown = 0
         self.thinned: dict[str, int] = {}  # kind → lines that are like many others and were not read
@@ -79,6 +82,11 @@ class Log:
     @property
     def ranks(self) -> list[int]:
         return [rank for rank in self.tracks if rank is not None]
+
+    @property
+    def of_a_machine(self) -> bool:
+        """A kernel's log, as far as it is known: nobody else has a word in it, and it is no rank's."""
+        return self.kernel and not (self.others or self.ranks) and names.read(self.source.name).rank is None
 
 
 Lines = Union[Scan, Sift]
@@ -319,8 +327,11 @@ class _Reader:
             self.log.processes[host, prefix.pid] = None
         if finding.producer == "kernel":
             self.log.kernel = True
+        elif finding.producer not in _MACHINES:
+            self.log.others = True
 
     def _block(self, block: elastic.Block) -> None:
+        self.log.others = True
         data = dict(block.data)
         at = stamp.find(str(data.get("time", "")), self._now)
         if at is not None:

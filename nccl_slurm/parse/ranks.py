@@ -44,7 +44,7 @@ class Owners:
     def add(self, logs: Iterable[Log]) -> None:
         siblings: dict[str, set[int]] = {}
         logs = list(logs)
-        kernel = {log.source.name.partition("/")[0] for log in logs if log.kernel}
+        kernel = {log.source.name.partition("/")[0] for log in logs if log.of_a_machine}
         for log in logs:
             self._host(log, kernel)
             rank = self._rank(log)

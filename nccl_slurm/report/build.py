@@ -167,6 +167,10 @@ def _silent(evidence: Evidence) -> list[dict[str, Any]]:
     return [{"rank": n, "host": None, "local_rank": None, "gpu": None, "nics": None, **_NOT_OBSERVED} for n in missing]
 
 
+#: Whose time a stamp is, as `parse.stamp` tells it; a job's record may say anything.
+CLOCKS = ("utc", "local", "local, year guessed")
+
+
 def _fact(fact: Fact, off: Mapping[str, float]) -> dict[str, Any]:
     keys = (
         "id",
@@ -186,6 +190,7 @@ def _fact(fact: Fact, off: Mapping[str, float]) -> dict[str, Any]:
         **{key: getattr(fact, key) for key in keys},
         "uncertainty_s": _uncertain(fact, off),
         "time": _time(fact.time),
+        "clock": clock if (clock := fact.data.get("clock")) in CLOCKS else None,
     }
 
 

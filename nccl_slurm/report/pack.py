@@ -239,10 +239,17 @@ def _fact(fact: Mapping[str, Any], limit: int) -> list[str]:
     return [source(name, ", ".join(part for part in parts if part), 2 * _SHORT_MAX), *quoted(name, fact["text"], limit)]
 
 
+#: What of a time was not printed: reports of earlier versions don't tell.
+_GUESSED = {"local": "zone not printed", "local, year guessed": "zone and year not printed"}
+
+
 def _moment(fact: Mapping[str, Any]) -> str:
     if fact["time"] is None:
         return "no clock"
-    return str(fact["time"]) + (f" ± {fact['uncertainty_s']:g} s" if fact["uncertainty_s"] is not None else "")
+    parts = [str(fact["time"])]
+    parts += [f"± {fact['uncertainty_s']:g} s"] if fact["uncertainty_s"] is not None else []
+    parts += [f"({guessed})"] if (guessed := _GUESSED.get(str(fact.get("clock")))) else []
+    return " ".join(parts)
 
 
 def _inference(number: int, step: Mapping[str, Any], limit: int) -> _Item:

@@ -68,7 +68,7 @@ def _headline(report: Mapping[str, Any]) -> str:
         return f"{visible(who, 120)} {happened(verdict['class'])} ({visible(detail(report))})"
     ended = ending(report["job"]["state"])
     if ended and verdict["class"] == "preempt-cancel":
-        return f"Ended from outside ({ended}); nobody is to blame"
+        return f"Ended from outside ({ended}); no failure was seen before that"
     if verdict["class"] in ("benign", "benign-teardown"):
         return "No failure seen"
     return f"{verdict['class']}: nobody is proven to have stopped first"

@@ -171,7 +171,7 @@ def test_a_kernel_line_that_a_rank_prints_is_no_failure_of_it() -> None:
 
 
 def gloo_hang(exits: dict[int, int], *, own_file: str | None = None, rows: int = WORLD, own: bool = False) -> Evidence:
-    """All but rank 3 wait; its agent ended it."""
+    """All but rank 3 wait; its launcher ended it."""
     name = "elastic/x/attempt_0/{}/stderr.log" if own else "slurm-42.out"
     facts: list[Fact] = [replace(gloo_timeout(rank), file=name.format(rank)) for rank in range(rows) if rank != 3]
     files = {3: (own_file,)} if own_file else {}
@@ -262,3 +262,20 @@ def test_the_class_of_a_bare_exit_is_that_of_the_only_words_that_name_no_rank() 
     words = fact("cuda.oom", "torch.OutOfMemoryError: CUDA out of memory.", "cause", hint="cuda-oom")
     verdict = attribute(evidence([words], table(2, exits={0: 0, 1: 1}), world=2))
     assert (verdict.failure_class, named(verdict)) == ("cuda-oom", [1])
+
+
+@pytest.mark.parametrize(
+    ("waits", "loses", "suspects"),
+    [
+        ((0, 1, 3), (2,), [2]),
+        ((0, 1), (2, 3), []),  # two of four: which came late?
+        ((0,), (1,), []),
+    ],
+)
+def test_the_only_one_that_lost_its_connection_in_place_of_waiting(
+    waits: tuple[int, ...], loses: tuple[int, ...], suspects: list[int]
+) -> None:
+    facts = [gloo_timeout(rank) for rank in waits] + [peer_closed(rank) for rank in loses]
+    verdict = attribute(evidence(facts, table(len(waits) + len(loses)), world=None))
+    assert (verdict.failure_class, named(verdict)) == ("collective-hang-unattributed", [])
+    assert [one.rank for one in verdict.suspects] == suspects

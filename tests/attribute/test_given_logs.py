@@ -25,6 +25,7 @@ def _closing(pid: int) -> str:
 
 _NOV = "Nov {} {}:03:41 {} kernel: "
 _LOST = _NOV + "NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+_BARE = "NVRM: Xid (PCI:0000:a1:00): 79, pid=1, name=python, GPU has fallen off the bus.\n"
 _KILLED = _NOV + "Memory cgroup out of memory: Killed process 99 (rsync) total-vm:1kB\n"
 _RAISED = "[rank3]: Traceback (most recent call last):\n[rank3]:   File 't.py'\n[rank3]: ValueError: bad shard\n"
 _ECC = "[rank3]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered\n"
@@ -86,6 +87,28 @@ CASES: dict[str, tuple[dict[str, str], str, list[tuple[int | None, str | None]]]
         {**_ranks("n1", "n2"), "n1/kern.log": _LOST.format(30, "03", "n1")},
         "rank-exception",
         [(3, "n2")],
+    ),
+    "a kernel log without times beside a job": (
+        {"job.log": _FIRST, "n1/dmesg.log": _BARE},
+        "gpu-hw-lost",
+        [],
+    ),
+    "a kernel log without times, of a folder that is a stage, beside a failure of its own": (
+        {**{f"rank_{r}.log": _waits(r) for r in (0, 1, 2)}, "rank_3.log": "world_size=4\n" + _RAISED}
+        | {"stage2/dmesg.log": _BARE},
+        "rank-exception",
+        [(3, None)],
+    ),
+    "a kernel log with times beside a job without": (
+        {"job.log": "world_size=4\n[rank0]: ValueError: first\n", "n1/kern.log": _LOST.format(30, 11, "n1")},
+        "gpu-hw-lost",
+        [],
+    ),
+    "a kernel log alone, without times": ({"n1/dmesg.log": _BARE}, "gpu-hw-lost", [(None, "n1")]),
+    "a kernel line that a rank prints, in one folder of all ranks": (
+        {**{f"exp7/rank_{r}.log": _waits(r) for r in (0, 1, 2)}, "exp7/rank_3.log": "world_size=4\n" + _RAISED + _BARE},
+        "rank-exception",
+        [(3, None)],
     ),
     "a kernel log of a machine on which no rank ran": (
         {**_ranks("n1", "n2"), "n9/kern.log": _LOST.format(30, 11, "n9")},

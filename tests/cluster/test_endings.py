@@ -13,6 +13,8 @@ from tests.cluster.harness import Cluster
 from tests.cluster.outcome import outcome, report
 from tests.cluster.processes import wait_until
 
+pytestmark = pytest.mark.end_to_end
+
 SLEEP = "#!/bin/sh\nsrun sleep 300\n"
 
 

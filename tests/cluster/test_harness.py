@@ -15,6 +15,8 @@ from tests.cluster.harness import CHECKOUT, Cluster, ClusterError
 from tests.cluster.job_python import torch_of_jobs
 from tests.cluster.processes import wait_until
 
+pytestmark = pytest.mark.end_to_end
+
 
 def test_four_nodes_with_names_of_their_own(idle_cluster: Cluster) -> None:
     done = idle_cluster.slurm("srun", "-N4", "hostname", user="alice")

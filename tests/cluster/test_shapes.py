@@ -10,6 +10,8 @@ from tests.cluster.harness import Cluster
 from tests.cluster.outcome import outcome, report
 from tests.cluster.processes import wait_until
 
+pytestmark = pytest.mark.end_to_end
+
 #: The second run ends by itself.
 ONCE = "#!/bin/sh\n[ ${SLURM_RESTART_COUNT:-0} -gt 0 ] || srun sleep 300\nexit 0\n"
 

@@ -19,6 +19,8 @@ from tests.cluster.harness import CHECKOUT, Cluster
 from tests.cluster.outcome import outcome
 from tests.cluster.processes import wait_until
 
+pytestmark = pytest.mark.end_to_end
+
 SOURCE = CHECKOUT / "slurm" / "spank"
 OTHER = {"22.05": ("24.11", "0x180b05"), "24.11": ("22.05", "0x160508"), "26.05": ("22.05", "0x160508")}
 

@@ -17,6 +17,7 @@ from nccl_slurm.model import Culprit, Evidence, Fact, Rank, Verdict, numbered
 from nccl_slurm.recommend.ladder import recommend
 from nccl_slurm.report.build import FACTS_MAX, build
 from nccl_slurm.report.line import comment
+from nccl_slurm.report.pack import pack
 from nccl_slurm.report.text import render
 from tests.attribute.scenarios import SCENARIOS, evidence, exception, fact, job, table, watchdog
 
@@ -54,6 +55,23 @@ def test_empty_evidence_and_no_verdict(status: str) -> None:
     jsonschema.validate(report, SCHEMA)
     assert report["verdict"] is None and report["job"]["id"] is None
     assert f"Not judged yet ({status})" in render(report)
+
+
+@pytest.mark.parametrize(
+    ("clock", "told", "shown"),
+    [
+        ("utc", "utc", "Z ± 1 s,"),
+        ("local", "local", "(zone not printed)"),
+        ("local, year guessed", "local, year guessed", "(zone and year not printed)"),
+        ("\x1b[31m", None, "Z ± 1 s,"),
+        (None, None, "Z ± 1 s,"),
+    ],
+)
+def test_what_of_a_time_was_not_printed_is_said(clock: str | None, told: str | None, shown: str) -> None:
+    one = replace(exception(2, data={} if clock is None else {"clock": clock}), time=1.8e9, uncertainty_s=1.0)
+    report = made(evidence([one], table(4), world=4))
+    assert [fact["clock"] for fact in report["facts"]] == [told]
+    assert shown in pack(report)
 
 
 def test_facts_are_bounded_and_what_is_left_out_is_said() -> None:

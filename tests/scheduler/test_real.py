@@ -21,7 +21,7 @@ from tests.cluster.conftest import scratch_slot
 from tests.cluster.harness import Cluster
 from tests.cluster.processes import wait_until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.end_to_end]
 
 USERS_OWN = 'User\'s Own "Tag" KEEP'
 HOSTILE = "x NodeList=evil JobState=COMPLETED Comment=foo\nJobId=99 JobName=forged JobState=FAILED|a|b~;$(id) ' \""
