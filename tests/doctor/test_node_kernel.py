@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doctor.machines import BOOT, findings, of, worst
+from tests.doctor.machines import BOOT, findings, journal, of, worst
 
 XID = "NVRM: Xid (PCI:0000:13:1c): {code}, pid='<unknown>', name=<unknown>, {words}"
 
@@ -85,6 +85,57 @@ def test_the_drivers_own_word(action: str, expected: str, tmp_path: Path) -> Non
     assert worst(findings(of("p5").gpu(1, recovery=action), "node.xid", tmp_path)) == expected
 
 
+VERDICT = "GPU recovery action changed from 0x{0[0]:x} ({0[1]}) to 0x{1[0]:x} ({1[1]})"
+NOTHING, RESET, REBOOT = (0, "None"), (1, "GPU Reset Required"), (2, "Node Reboot Required")
+DOMAIN, NEW = (5, "IMEX Domain Reset"), (77, "Something New")
+
+
+def verdict(before: tuple[int, str], after: tuple[int, str]) -> str:
+    return xid(154, VERDICT.format(before, after))
+
+
+@pytest.mark.parametrize(
+    ("lines", "now", "expected", "words"),
+    [
+        ([verdict(NOTHING, REBOOT)], "N/A", "FAIL P0", "GPU 0000:13:1c: the driver asked for: Node Reboot Required"),
+        ([xid(43), verdict(NOTHING, RESET)], "N/A", "FAIL P0", "GPU Reset Required (Xid 154)"),
+        ([verdict(NOTHING, RESET)], "GPU Reset", "FAIL P0", "the driver asks for: GPU Reset"),
+        ([verdict(NOTHING, RESET), verdict(RESET, NOTHING)], "N/A", "WARN P2", "does not any more"),
+        ([verdict(NOTHING, RESET), verdict(RESET, NOTHING)], "None", "WARN P2", "does not any more"),
+        ([verdict(NOTHING, RESET)], "None", "WARN P1", "does not any more"),
+        ([verdict(NOTHING, REBOOT)], "None", "FAIL P0", "the driver asked for: Node Reboot Required"),
+        ([verdict(NOTHING, REBOOT), verdict(REBOOT, NOTHING)], "None", "WARN P1", "took it back without a reboot"),
+        ([xid(43), verdict(NOTHING, REBOOT)], "None", "FAIL P0", "Node Reboot Required"),
+        ([verdict(NOTHING, RESET), verdict(RESET, NOTHING), verdict(NOTHING, REBOOT)], "N/A", "FAIL P0", "Node Reboot"),
+        ([verdict(NOTHING, DOMAIN)], "N/A", "WARN P1", "of its IMEX domain"),
+        ([verdict(NOTHING, NEW)], "N/A", "WARN P1", "which is not known"),
+        ([verdict(RESET, NOTHING)], "None", "PASS", "1 lines that ask for nothing"),
+    ],
+)
+def test_the_drivers_word_in_the_log(lines: list[str], now: str, expected: str, words: str, tmp_path: Path) -> None:
+    found = findings(of("p5").gpu(3, recovery=now).kernel(*lines), "node.xid", tmp_path)
+    assert worst(found) == expected
+    assert any(words in one.text for one in found), [one.text for one in found]
+    assert len([one for one in found if one.status in ("FAIL", "WARN")]) == (expected != "PASS")
+
+
+def test_the_drivers_word_in_the_log_of_a_dead_driver(tmp_path: Path) -> None:
+    machine = of("p5").kernel(verdict(NOTHING, REBOOT)).says("nvidia-smi", "couldn't communicate with the driver", 9)
+    assert worst(findings(machine, "node.xid", tmp_path)) == "FAIL P0"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"reset_required": "Yes"}, "FAIL P0"),
+        ({"drain": "Yes"}, "FAIL P0"),
+        ({"reset_required": "No", "drain": "N/A"}, "PASS"),
+    ],
+)
+def test_the_drivers_older_words(changes: dict[str, str], expected: str, tmp_path: Path) -> None:
+    assert worst(findings(of("p5").gpu(1, recovery="N/A", **changes), "node.xid", tmp_path)) == expected
+
+
 def test_no_gpu_no_xid(tmp_path: Path) -> None:
     assert worst(findings(of("plain"), "node.xid", tmp_path)) == "NOT-APPLICABLE"
 
@@ -122,7 +173,10 @@ def test_oom(line: str, expected: str, tmp_path: Path) -> None:
         ("{1}[Hardware Error]: It has been corrected by h/w and requires no further action", "WARN P2"),
         ("[Hardware Error]: Corrected error, no action required.", "WARN P2"),
         ("EDAC MC0: 1 CE memory read error on CPU_SrcID#0_Channel#1_DIMM#0", "WARN P2"),
-        ("mce: [Hardware Error]: Machine check events logged", "WARN P1"),
+        ("mce: [Hardware Error]: Machine check events logged", "WARN P2"),
+        ("mce: [Hardware Error]: CPU 1: Machine Check: 0 Bank 7: 8c00004000010091", "WARN P2"),
+        ("mce: [Hardware Error]: CPU 1: Machine Check Exception: 5 Bank 7: be00000000800400", "WARN P1"),
+        ("mce: [Hardware Error]: TSC 0 ADDR 1234 MISC 5678", "WARN P1"),
     ],
 )
 def test_kernel(line: str, expected: str, tmp_path: Path) -> None:
@@ -139,6 +193,31 @@ def test_lines_of_one_error_go_together(word: str, expected: str, tmp_path: Path
     lines = (f"{{1}}[Hardware Error]: event severity: {word}", "{1}[Hardware Error]:   section_type: memory error")
     found = findings(of("plain").kernel(*lines), "node.kernel", tmp_path)
     assert worst(found).replace("FAIL P0", "WARN P1") == expected
+
+
+LOGGED = "mce: [Hardware Error]: Machine check events logged"
+
+
+@pytest.mark.parametrize(
+    ("bank", "expected"), [("8c00004000010091", "WARN P2"), ("be00000000800400", "WARN P1"), (None, "WARN P1")]
+)
+def test_that_checks_were_logged_is_said_of_any(bank: str | None, expected: str, tmp_path: Path) -> None:
+    status = () if bank is None else (f"mce: [Hardware Error]: CPU 1: Machine Check: 0 Bank 7: {bank}",)
+    lines = (LOGGED, *status, "mce: [Hardware Error]: TSC 0 ADDR 1234")
+    assert worst(findings(of("plain").kernel(*lines), "node.kernel", tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "apart_s", "expected"),
+    [(9, 300, "WARN P2"), (10, 300, "WARN P1"), (30, 1, "WARN P1"), (15, 1, "WARN P2"), (20, 86400, "WARN P2")],
+)
+def test_corrected_errors_that_grow(count: int, apart_s: int, expected: str, tmp_path: Path) -> None:
+    """A line a second is of one error for two seconds."""
+    rows = [(BOOT + 100.0 + number * apart_s, LOGGED) for number in range(count)]
+    machine = of("plain").says("journalctl", journal(rows))
+    found = findings(machine, "node.kernel", tmp_path, at=BOOT + 100.0 + count * apart_s)
+    assert worst(found) == expected
+    assert ("again and again" in found[0].text) == (expected == "WARN P1")
 
 
 NEWEST_FIRST = """case "$*" in *-r*) ;; *) exit 1;; esac
