@@ -24,19 +24,21 @@ import subprocess
 import sys
 import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 #: Before the packed answer, in a line of its own: a login shell may print what it likes.
 MARK = "nccl-slurm-observation "
+#: EFA's own first: a distribution's fi_info may know no EFA.
 FOLDERS = (
+    "/opt/amazon/efa/bin",
     "/usr/sbin",
     "/usr/bin",
     "/sbin",
     "/bin",
     "/usr/local/sbin",
     "/usr/local/bin",
-    "/opt/amazon/efa/bin",
     "/usr/local/cuda/bin",
     "/opt/slurm/bin",
     "/opt/mellanox/bin",
@@ -60,6 +62,8 @@ JOB = re.compile(r"/job_(\d{1,10})(?:/|$)", re.MULTILINE)
 CONTAINER = re.compile(r"docker|containerd|libpod|podman|kubepods|crio|lxc|:/$|:/\.\.", re.MULTILINE)
 _KMSG = re.compile(r"[0-7],[0-9]+,([0-9]+),[^;]*;(.*)\Z")
 _TEXT = 400
+#: Of one process: bytes of its environment that are read, JSON of it that is kept, libraries. Anybody may have more.
+_ENVIRON, _SETTINGS, _LIBRARIES = 1 << 18, 1 << 15, 64
 #: Bytes of the kernel log that are read.
 _KERNEL_LOG = 1 << 25
 
@@ -313,6 +317,10 @@ class Claims:
             if job is not None and stat_of(place, pid, 0.0) is not None:
                 self._owners.setdefault(job, set()).add(owner_of(place, pid))
 
+    def any(self) -> bool:
+        """Whether a job is seen here at all."""
+        return bool(self._owners)
+
     def job_of(self, pid: int, environment: Mapping[str, str]) -> str | None:
         job = job_of(self._place, pid)
         claimed = environment.get("SLURM_JOB_ID")
@@ -324,9 +332,21 @@ class Claims:
 
 
 def environment_of(place: Place, pid: int) -> dict[str, str]:
-    words = of_process(place, pid, "environ", 1 << 20).split("\0")
-    pairs = (word.partition("=") for word in words)
-    return {name: value[:4096] for name, _, value in pairs if ENVIRONMENT.fullmatch(name)}
+    return _settings(place, pid)[0]
+
+
+def _settings(place: Place, pid: int) -> tuple[dict[str, str], bool]:
+    """And whether these are all: of too many the shortest are kept."""
+    text = of_process(place, pid, "environ", _ENVIRON)
+    pairs = [word.partition("=") for word in text.split("\0")]
+    found = {name: value[:4096] for name, _, value in pairs if ENVIRONMENT.fullmatch(name)}
+    sizes = {name: len(json.dumps([name, value])) for name, value in found.items()}
+    left = _SETTINGS
+    for name in sorted(sizes, key=lambda name: sizes[name]):
+        left -= sizes[name]
+        if left < 0:
+            del found[name]
+    return found, left >= 0 and len(text) < _ENVIRON
 
 
 def boot_time(place: Place) -> float:
@@ -347,10 +367,12 @@ def owner_of(place: Place, pid: int) -> int | None:
 
 def ranks(place: Place, options: Mapping[str, Any]) -> Any:
     """Processes of the job that look like ranks: those with a communication library or a rank in their environment,
-    without the workers that they forked. ``unreadable``: processes of the job, or of unknown job, of other users."""
-    boot, kept, unreadable, claims = boot_time(place), {}, 0, Claims(place)
+    without the workers that they forked. ``cut``: it has more settings or libraries than these. ``unreadable``:
+    processes of the job, or of unknown job, of other users."""
+    boot, unreadable, claims = boot_time(place), 0, Claims(place)
+    kept: dict[int, dict[str, Any]] = {}
     for pid in pids(place):
-        environment = environment_of(place, pid)
+        environment, whole = _settings(place, pid)
         job, stat = claims.job_of(pid, environment), stat_of(place, pid, boot)
         if stat is None or stat.comm == "slurmstepd" or (place.job and job not in (place.job, None)):
             continue
@@ -361,7 +383,9 @@ def ranks(place: Place, options: Mapping[str, Any]) -> Any:
             continue
         libraries = sorted(set(_mapped(place, pid)))
         if libraries or _rank_in(environment) is not None:
-            kept[pid] = {"pid": pid, "job": job, "environment": environment, "libraries": libraries, **stat._asdict()}
+            cut = not whole or len(libraries) > _LIBRARIES
+            told = {"pid": pid, "job": job, "environment": environment, "libraries": libraries[:_LIBRARIES], "cut": cut}
+            kept[pid] = {**told, **stat._asdict()}
     own = [row for row in kept.values() if not _is_worker(row, kept)]
     first = own[: options.get("most", 128)]
     files: dict[str, Any] = {}
@@ -370,11 +394,26 @@ def ranks(place: Place, options: Mapping[str, Any]) -> Any:
         row["command"] = of_process(place, row["pid"], "cmdline", _TEXT).replace("\0", " ").strip()
         row["uid"] = owner_of(place, row["pid"])
         row["shm"] = _room(place.under(f"/proc/{row['pid']}/root/dev/shm"))
-        row["listens"] = _listens(place, row["pid"])
+        row["listens"] = (_listens(place, row["pid"]) or [])[:256]
         for path in row["libraries"]:
             files.setdefault(path, None)
             files[path] = files[path] or _library(place, row["pid"], path)
     return {"ranks": first, "more": len(own) - len(first), "unreadable": unreadable, "libraries": files}
+
+
+def _ranks_of(place: Place, setting: str = "") -> Iterator[tuple[int, str | None, dict[str, str]]]:
+    """Pid, job and environment of each rank (with the setting) of the job, or of all jobs: what others have in their
+    environment (a login shell, a stale export) is of no matter. Job None: on a host without Slurm's jobs."""
+    claims = Claims(place)
+    for pid in pids(place):
+        environment = environment_of(place, pid)
+        job = claims.job_of(pid, environment)
+        if place.job not in (None, job) or (job is None and claims.any()) or _is_us(place, pid):
+            continue
+        if setting and setting not in environment:
+            continue
+        if _rank_in(environment) is not None or next(_mapped(place, pid), None):
+            yield pid, job, environment
 
 
 def _is_us(place: Place, pid: int) -> bool:
@@ -440,13 +479,13 @@ def _said(path: str, size: int, most: int = 1 << 30) -> str | None:
     return None
 
 
-def _listens(place: Place, pid: int) -> list[int]:
-    """TCP ports on which the process listens, in its own network."""
+def _listens(place: Place, pid: int) -> list[int] | None:
+    """TCP ports on which the process listens, in its own network. None where that can't be seen."""
     try:
         descriptors = os.scandir(place.under(f"/proc/{pid}/fd"))
         links = {os.readlink(one.path) for one in descriptors}
     except OSError:
-        return []
+        return None
     inodes = {link[8:-1] for link in links if link.startswith("socket:[")}
     ports = set()
     for table in ("net/tcp", "net/tcp6"):
@@ -602,53 +641,115 @@ def mounts(place: Place, options: Mapping[str, Any]) -> Any:
 
 
 def names(place: Place, options: Mapping[str, Any]) -> Any:
-    """Resolves the names that the job's ranks go by (MASTER_ADDR), and those asked for."""
-    wanted = set(options.get("names", ()))
-    for pid in pids(place):
-        environment = environment_of(place, pid)
-        if "MASTER_ADDR" in environment and (not place.job or job_of(place, pid, environment) == place.job):
-            wanted.add(environment["MASTER_ADDR"])
-    return {name: _resolved(name) for name in sorted(wanted)[:16]}
+    """Resolves the names that jobs' ranks go by (MASTER_ADDR), and those asked for. ``jobs``: whose ranks; ``more``: so
+    many names of jobs are left out, of each job those that the fewest of its ranks go by; ``asked``: the one job."""
+    by_job: dict[str | None, dict[str, int]] = {}
+    for _, job, environment in _ranks_of(place, "MASTER_ADDR"):
+        counts = by_job.setdefault(job, {})
+        counts[environment["MASTER_ADDR"]] = counts.get(environment["MASTER_ADDR"], 0) + 1
+    turns = [
+        (turn, job or "", name)
+        for job, counts in by_job.items()
+        for turn, name in enumerate(sorted(counts, key=lambda name: (-counts[name], name)))
+    ]
+    wanted: dict[str, list[str]] = {name: [] for name in options.get("names", ())}
+    for _, job, name in sorted(turns):
+        if name in wanted or len(wanted) < 16:
+            wanted.setdefault(name, []).append(job)
+    with ThreadPoolExecutor(16) as pool:
+        found = dict(zip(wanted, pool.map(_resolved, wanted)))
+    more = len({name for _, _, name in turns} - set(wanted))
+    rows = {name: {**one, "jobs": wanted[name][:16]} for name, one in found.items()}
+    return {"names": rows, "more": more, "asked": place.job}
 
 
 def _resolved(name: str) -> dict[str, Any]:
+    """``code``: of getaddrinfo (EAI_...), None where the name is none at all."""
     start = time.monotonic()
     try:
         found = socket.getaddrinfo(name, None, proto=socket.IPPROTO_TCP)
     except (OSError, UnicodeError) as error:
-        return {"why": str(error), "seconds": round(time.monotonic() - start, 3)}
+        code = error.errno if isinstance(error, socket.gaierror) else None
+        return {"why": str(error), "code": code, "seconds": round(time.monotonic() - start, 3)}
     return {"addresses": sorted({str(one[4][0]) for one in found}), "seconds": round(time.monotonic() - start, 3)}
 
 
+_RAS = "localhost:28028"
+
+
 def ras(place: Place, options: Mapping[str, Any]) -> Any:
-    """NCCL's RAS on this node: greeting alone, or with ``status`` its whole answer, for which it asks all other ranks
-    of the job: so that is asked on one node only. Words as in NCCL src/ras/client.cc."""
-    where = options.get("address") or _ras_address(place)
+    """NCCL's RAS of each job with ranks here, where its ranks have it (NCCL_RAS_ADDR): greeting alone, or with
+    ``status`` its whole answer, for which it asks all other ranks of the job: so that is asked on one node only.
+    ``why``: it was not heard."""
+    by_job: dict[str | None, dict[str, list[int]]] = {}
+    for pid, job, environment in _ranks_of(place):
+        by_job.setdefault(job, {}).setdefault(environment.get("NCCL_RAS_ADDR", _RAS), []).append(pid)
+    if not by_job:
+        raise Unseen("no rank is seen here")
+    rows = []
+    for job, told in list(by_job.items())[:8]:
+        where = max(told, key=lambda one: len(told[one]))
+        row = {"job": job, "address": where[:_TEXT]}
+        try:
+            rows.append({**row, **_ask_ras(place, where, told[where], bool(options.get("status")))})
+        except (Unseen, OSError, OverflowError) as error:
+            rows.append({**row, "why": str(error)[:_TEXT]})
+    return rows
+
+
+def _ask_ras(place: Place, where: str, ranks: Sequence[int], status: bool) -> dict[str, Any]:
+    """Words as in NCCL src/ras/client.cc. The job's owner chose the address: nothing is sent to anybody but a rank of
+    that job on this host."""
     host, _, port = where.rpartition(":")
-    answer = ""
-    try:
-        server = socket.create_connection((host.strip("[]"), int(port)), timeout=5.0)
-    except ConnectionRefusedError:
+    if not (host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 1 << 16):
+        raise Unseen(f"NCCL_RAS_ADDR={where} is no host and port")
+    listens = [one for one in (_listens(place, pid) for pid in ranks) if one is not None]
+    if any(_has_own_network(place, pid) for pid in ranks):
+        raise Unseen("the ranks are in a network of their own")
+    if listens and not any(int(port) in ports for ports in listens):
         raise Unseen(
-            f"nothing listens at {where}: NCCL before 2.24, NCCL_RAS_ENABLE=0, or no communicator now"
-        ) from None
-    with server:
-        server.settimeout(5.0)
+            f"no rank of the job listens at {where}: NCCL before 2.24, NCCL_RAS_ENABLE=0, or no communicator now"
+        )
+    answer = ""
+    with _connected(host.strip("[]"), int(port)) as server:
         server.sendall(b"CLIENT PROTOCOL 2\n")
         greeting = server.recv(200).decode("utf-8", "backslashreplace").strip()
         if not greeting.startswith("SERVER PROTOCOL"):
             raise Unseen(f"{where}: what listens there is no RAS of NCCL")
-        if options.get("status"):
+        if status:
             server.sendall(b"TIMEOUT 8\n")
             server.recv(200)
             server.sendall(b"VERBOSE STATUS\n")
             answer = _rest(server, time.monotonic() + 10.0, 1 << 20)
-    return {"address": where, "greeting": greeting, "status": answer}
+    return {"greeting": greeting, "status": answer}
 
 
-def _ras_address(place: Place) -> str:
-    environments = (environment_of(place, pid) for pid in pids(place))
-    return next((one["NCCL_RAS_ADDR"] for one in environments if "NCCL_RAS_ADDR" in one), "localhost:28028")
+def _connected(host: str, port: int) -> socket.socket:
+    """To an address of this host alone: only from such a one a connection can begin (bind). Raises Unseen."""
+    why = f"{host} is no address"
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        server = socket.socket(family, kind, protocol)
+        server.settimeout(5.0)
+        try:
+            server.bind((address[0], 0))
+        except OSError:
+            why = f"{host} is no address of this host"
+            server.close()
+            continue
+        try:
+            server.connect(address)
+            return server
+        except OSError as error:
+            why = f"{host}:{port}: {error.strerror or error}"
+            server.close()
+    raise Unseen(f"{why} (NCCL before 2.24, NCCL_RAS_ENABLE=0, or no communicator now)")
+
+
+def _has_own_network(place: Place, pid: int) -> bool:
+    try:
+        return os.stat(place.under(f"/proc/{pid}/ns/net")).st_ino != os.stat("/proc/self/ns/net").st_ino
+    except OSError:
+        return False
 
 
 def _rest(server: socket.socket, end: float, most: int) -> str:
@@ -882,11 +983,14 @@ def _stamps(place: Place) -> dict[str, Any]:
 
 
 def packed(manifest: Mapping[str, Any]) -> str:
-    """The observation in one line."""
-    answer = json.dumps(gather(manifest))
-    if len(answer) > manifest["limit_bytes"]:
-        answer = json.dumps({"observation": 1, "why": f"{len(answer)} bytes are more than {manifest['limit_bytes']}"})
-    return MARK + base64.b64encode(zlib.compress(answer.encode("ascii"), 6)).decode("ascii") + "\n"
+    """The observation in one line. Where it is too large, its largest parts are left out: users write into some."""
+    answer, most = gather(manifest), manifest["limit_bytes"]
+    sizes = {key: len(json.dumps(one)) for key, one in answer["found"].items()}
+    while sum(sizes.values()) > most:
+        key = max(sizes, key=lambda key: sizes[key])
+        answer["found"][key] = {"why": f"its {sizes.pop(key)} bytes make the answer larger than {most}"}
+    text = json.dumps(answer).encode("ascii")
+    return MARK + base64.b64encode(zlib.compress(text, 6)).decode("ascii") + "\n"
 
 
 def main(manifest: Mapping[str, Any]) -> None:

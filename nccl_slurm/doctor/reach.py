@@ -64,7 +64,8 @@ class Unreached(Exception):
 
 
 class NoPlace(Unreached):
-    """The scheduler gave no place on the node, or our account is not let in: no fault of it."""
+    """The scheduler gave no place on the node, our account is not let in, or what came is more than is taken (users
+    write into it): no fault of the node."""
 
 
 class Way(Protocol):
@@ -206,7 +207,7 @@ def _joined(chunks: Iterator[bytes]) -> bytes:
         parts.append(chunk)
         size += len(chunk)
         if size > _MAX_BYTES:
-            raise Unreached(f"its answer is larger than {_MAX_BYTES >> 20} MiB")
+            raise NoPlace(f"its answer is larger than {_MAX_BYTES >> 20} MiB")
     return b"".join(parts)
 
 
@@ -250,7 +251,7 @@ def _run(
                 _left.append(child)
             raise Unreached(f"no answer within {limit_s:g} s") from None
         if os.fstat(out.fileno()).st_size > _MAX_BYTES:
-            raise Unreached(f"its answer is larger than {_MAX_BYTES >> 20} MiB")
+            raise NoPlace(f"its answer is larger than {_MAX_BYTES >> 20} MiB")
         data = os.pread(out.fileno(), _MAX_BYTES, 0)
         if not data:
             raise Unreached(f"{os.path.basename(argv[0])}: {_last(os.pread(error.fileno(), 1 << 16, 0))}")

@@ -26,7 +26,9 @@ FAMILIES: Mapping[Area, Sequence[str]] = {
     "node": (
         "node.kernel",
         "node.gpu",
+        "node.nvswitch",
         "node.fabric",
+        "node.paths",
         "node.bus",
         "node.network",
         "node.software",

@@ -122,7 +122,7 @@ class AskedSlurm:
     def _munge(self) -> str | NotObserved:
         """A credential made and read here; ``munge | unmunge`` as munge(1) has it."""
         script = "command -v munge >/dev/null || { echo no munge on this host; exit 3; }; "
-        script += 'munge -n "$@" | unmunge "$@" 2>&1'
+        script += '{ credential=$(munge -n "$@") && printf %s "$credential" | unmunge "$@"; } 2>&1'
         try:
             answer = run_command(["/bin/sh", "-c", script, "sh", *self.munge_socket()], _MUNGE_ENV, _MUNGE_S)
         except (TimeoutError, OSError):

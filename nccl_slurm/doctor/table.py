@@ -21,7 +21,7 @@ __all__ = ["Instance", "Table", "Threshold", "load", "table"]
 
 @dataclass(frozen=True)
 class Instance:
-    """``efa`` None: not known. ``nvlinks``: of each GPU."""
+    """``efa`` None: not known. ``nvlinks``: of each GPU. ``mesh``: they join it to some of its peers alone."""
 
     type: str
     gpus: int
@@ -30,6 +30,7 @@ class Instance:
     nvme: bool
     source: str
     efa: int | None = None
+    mesh: bool = False
 
 
 @dataclass(frozen=True)

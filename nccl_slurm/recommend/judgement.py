@@ -14,7 +14,7 @@ from nccl_slurm.recommend import nvlink
 from nccl_slurm.recommend.fault import XID, Fault, same_gpu
 from nccl_slurm.recommend.policy import HARDWARE, FaultRow, Policy
 
-__all__ = ["HARDWARE", "WEIGHT", "Judgement", "classed", "judge"]
+__all__ = ["HARDWARE", "IMEX_DOMAIN", "REBOOTS", "RECOVERIES", "WEIGHT", "Judgement", "classed", "judge"]
 
 #: Actions on a node by weight.
 WEIGHT = ("none", "unknown", "fix-code", "fix-config", "network", "investigate", "reboot", "replace")
@@ -22,7 +22,9 @@ WEIGHT = ("none", "unknown", "fix-code", "fix-config", "network", "investigate",
 _RECOVERY = 154
 #: nvmlDeviceGpuRecoveryAction_t: 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset, 5 recover the IMEX domain,
 #: 6 bus reset, 7 system reboot. 5 is of the domain and not of this node.
-_IMEX_DOMAIN = 5
+RECOVERIES = range(1, 8)
+IMEX_DOMAIN = 5
+REBOOTS = (2, 7)
 _DRAM, _SRAM = 171, 172
 _DBE = 48
 _REMAPPED = (63, 64)
@@ -176,7 +178,7 @@ def _raised(judgement: Judgement, company: Iterable[Fault]) -> Judgement:
     if not numbers or not judgement.hardware or judgement.final:
         return judgement
     told = "; ".join(f"Xid 154 recovery action {number}" for number in sorted(numbers))
-    action = "investigate" if numbers == {_IMEX_DOMAIN} else "reboot"
+    action = "investigate" if numbers == {IMEX_DOMAIN} else "reboot"
     raised = WEIGHT.index(action) > WEIGHT.index(judgement.action)
     return replace(
         judgement,

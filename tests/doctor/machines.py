@@ -41,6 +41,11 @@ class Gpu:
     failure: str = "No"
     retired: str = "N/A"
     recovery: str = "None"
+    reset_required: str = "Requested functionality has been deprecated"
+    drain: str = "Requested functionality has been deprecated"
+    channel_repair: str = "No"
+    tpc_repair: str = "No"
+    health: Mapping[str, str] = field(default_factory=dict)
     throttle: Sequence[str] = ("gpu_idle",)
     fabric: Sequence[str] = ("Completed", "Success")
     width: str = "16x"
@@ -65,30 +70,38 @@ class Gpu:
         words = "".join(
             f"<{reasons}_{one}>{'Active' if one in self.throttle else 'Not Active'}</{reasons}_{one}>" for one in known
         )
+        ways = {"bandwidth": "N/A", "route_recovery_in_progress": "N/A", "route_unhealthy": "N/A", **self.health}
+        health = "".join(f"<{name}>{word}</{name}>" for name, word in ways.items())
         return f"""<gpu id="0000{self.bus}.0"><product_name>{self.name}</product_name>
 <uuid>{self.uuid or "GPU-" + self.bus}</uuid><minor_number>0</minor_number><vbios_version>96.00.89.00.01</vbios_version>
 <mig_mode><current_mig>{self.mig}</current_mig></mig_mode><persistence_mode>Enabled</persistence_mode>
 <gpu_recovery_action>{self.recovery}</gpu_recovery_action>
+<gpu_reset_status><reset_required>{self.reset_required}</reset_required>
+<drain_and_reset_recommended>{self.drain}</drain_and_reset_recommended></gpu_reset_status>
 <pci><pci_gpu_link_info><pcie_gen><max_link_gen>{self.gen_max}</max_link_gen>
 <current_link_gen>{self.gen}</current_link_gen></pcie_gen><link_widths><max_link_width>{self.width_max}</max_link_width>
 <current_link_width>{self.width}</current_link_width></link_widths></pci_gpu_link_info></pci>
 <{reasons}s>{words}</{reasons}s><ecc_mode><current_ecc>{self.ecc}</current_ecc></ecc_mode>
 <ecc_errors><volatile><dram_uncorrectable>{self.volatile}</dram_uncorrectable></volatile>
 <aggregate><dram_uncorrectable>{self.aggregate}</dram_uncorrectable>
-<sram_threshold_exceeded>{self.sram_exceeded}</sram_threshold_exceeded></aggregate></ecc_errors>
+<sram_threshold_exceeded>{self.sram_exceeded}</sram_threshold_exceeded></aggregate>
+<channel_repair_pending>{self.channel_repair}</channel_repair_pending>
+<tpc_repair_pending>{self.tpc_repair}</tpc_repair_pending></ecc_errors>
 <retired_pages><pending_retirement>{self.retired}</pending_retirement></retired_pages>
 <remapped_rows><remapped_row_unc>0</remapped_row_unc><remapped_row_pending>{self.pending}</remapped_row_pending>
 <remapped_row_failure>{self.failure}</remapped_row_failure></remapped_rows>
 <temperature><gpu_temp>{self.temperature}</gpu_temp></temperature>
 <{power}><{limit}>{self.power}</{limit}><default_power_limit>{self.power_default}</default_power_limit></{power}>
 <clocks><sm_clock>{self.clock}</sm_clock></clocks><max_clocks><sm_clock>{self.clock_max}</sm_clock></max_clocks>
-<fabric><state>{self.fabric[0]}</state><status>{self.fabric[1]}</status></fabric>
+<fabric><state>{self.fabric[0]}</state><status>{self.fabric[1]}</status>
+<health>{health}</health></fabric>
 <processes>{self.processes}</processes></gpu>"""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a healthy machine of a kind has. ``links``: NVLinks of each GPU; ``pair``: what topo says of two GPUs."""
+    """What a healthy machine of a kind has. ``links``: NVLinks of each GPU; ``pair``: what topo says of two GPUs, or
+    ``cube``: the mesh of NVIDIA's DGX-1."""
 
     vendor: str = "Amazon EC2"
     product: str = ""
@@ -119,6 +132,19 @@ KINDS: Mapping[str, Kind] = {
     "p6": Kind(product="p6-b200.48xlarge", gpus=8, name="NVIDIA B200", links=18, pair="NV18", efa=8, power="1000.00 W"),
     "p6-b300": Kind(
         product="p6-b300.48xlarge", gpus=8, name="NVIDIA B300", links=18, pair="NV18", efa=16, power="1100.00 W"
+    ),
+    "p3dn": Kind(
+        product="p3dn.24xlarge",
+        gpus=8,
+        name="Tesla V100-SXM2-32GB",
+        links=6,
+        pair="cube",
+        efa=1,
+        fabric=False,
+        power="300.00 W",
+    ),
+    "gb200": Kind(
+        vendor="Supermicro", product="ARS-121GL-NB2B-LCC", gpus=4, name="NVIDIA GB200", links=18, pair="NV18"
     ),
     "g5": Kind(product="g5.48xlarge", gpus=8, name="NVIDIA A10G", pair="PHB", efa=1, fabric=False, power="300.00 W"),
     "infiniband": Kind(vendor="NVIDIA", product="DGXH100", gpus=8, links=18, pair="NV18", ib=8),
@@ -170,12 +196,7 @@ class Machine:
 
     def kernel(self, *lines: str, at: float = BOOT + 1000.0, first: float = BOOT + 1.0) -> Machine:
         """Records of the journal, a second apart, after one of the boot."""
-        records = [(first, "Linux version 6.8.0"), *((at + number, line) for number, line in enumerate(lines))]
-        rows = (
-            {"__REALTIME_TIMESTAMP": str(int(when * 1e6)), "SYSLOG_FACILITY": "0", "MESSAGE": text}
-            for when, text in records
-        )
-        return self.says("journalctl", "\n".join(map(json.dumps, rows)))
+        return self.says("journalctl", journal([(at + number, line) for number, line in enumerate(lines)], first))
 
     def process(self, pid: int, comm: str = "python", *, job: str = "", state: str = "S", **files: str) -> Machine:
         base = f"/proc/{pid}"
@@ -257,6 +278,15 @@ class Machine:
         for name, script in {**_smi_commands(self), **self.commands}.items():
             (root / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
             (root / "bin" / name).chmod(0o755)
+
+
+def journal(records: Iterable[tuple[float, str]], first: float = BOOT + 1.0) -> str:
+    """As ``journalctl -o json``, after a record of the boot."""
+    rows = (
+        {"__REALTIME_TIMESTAMP": str(int(when * 1e6)), "SYSLOG_FACILITY": "0", "MESSAGE": text}
+        for when, text in [(first, "Linux version 6.8.0"), *records]
+    )
+    return "\n".join(map(json.dumps, rows))
 
 
 def limits_text(memlock: str = "unlimited", stack: str = "8388608", nofile: str = "1048576") -> str:
@@ -384,9 +414,15 @@ def _card(
             f"{port}/link_layer": layer + "\n",
             f"{port}/hw_counters/rx_drops": "0\n",
             f"{port}/counters/link_downed": "0\n",
+            f"{base}/device/uevent": uevent(slot, vendor, device),
             f"{base}/fw_ver": "0.0.0.0\n" if driver == "efa" else "28.42.1000\n",
         }
     )
+
+
+def uevent(slot: str, vendor: str, device: str) -> str:
+    ids = f"PCI_ID={vendor[2:].upper()}:{device[2:].upper()}\nPCI_SUBSYS_ID={vendor[2:].upper()}:0041"
+    return f"DRIVER=mlx5_core\nPCI_CLASS=20700\n{ids}\nPCI_SLOT_NAME={slot}\nMODALIAS=pci:x\n"
 
 
 def _tools(kind: Kind) -> dict[str, str]:
@@ -436,8 +472,8 @@ def _smi_commands(machine: Machine) -> dict[str, str]:
         "-q -x": smi_xml(machine.gpus, machine.kind.driver),
         "nvlink --status": nvlink_status(machine.gpus, machine.kind.links),
         "nvlink -e": nvlink_errors(machine.gpus, machine.kind.links),
-        "topo -m": topology(len(machine.gpus), machine.kind.pair),
-        "topo -p2p n": p2p(len(machine.gpus), "OK" if machine.kind.links else "NS"),
+        "topo -m": topology(len(machine.gpus), *paths_of(machine.kind)),
+        "topo -p2p n": p2p(len(machine.gpus), *p2p_of(machine.kind)),
     }
     cases = "\n".join(f"{json.dumps(words)}) cat <<'END'\n{text}\nEND\nexit 0;;" for words, text in answers.items())
     return {"nvidia-smi": f'case "$*" in\n{cases}\nesac\nexit 1'}
@@ -485,6 +521,27 @@ def topology(gpus: int, pair: str, odd: Mapping[tuple[int, int], str] | None = N
         lines.append("\t".join([names[row], *words, *(["0-95", "0", "N/A"] if row < gpus else [])]))
     legend = ["", "Legend:", "", "  X    = Self", "  NV#  = Connection traversing a bonded set of # NVLinks"]
     return "\n".join([*lines, *legend, "", "NIC Legend:", "", "  NIC0: rdmap16s0", "  NIC1: rdmap17s0"])
+
+
+#: Pairs that two links join, and one, on a DGX-1 with V100; the rest goes through the processors.
+_CUBE = {
+    "NV2": ((0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7)),
+    "NV1": ((0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7)),
+}
+
+
+def cube(links: Mapping[str, Sequence[tuple[int, int]]] = _CUBE) -> dict[tuple[int, int], str]:
+    return {pair: word for word, pairs in links.items() for pair in pairs}
+
+
+def paths_of(kind: Kind) -> tuple[str, dict[tuple[int, int], str]]:
+    return ("SYS", cube()) if kind.pair == "cube" else (kind.pair, {})
+
+
+def p2p_of(kind: Kind) -> tuple[str, dict[tuple[int, int], str]]:
+    if kind.pair == "cube":
+        return "NS", dict.fromkeys(cube(), "OK")
+    return ("OK" if kind.links else "NS"), {}
 
 
 def p2p(gpus: int, word: str, odd: Mapping[tuple[int, int], str] | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -225,6 +226,38 @@ def test_the_environment_of_a_rank_is_read_by_name_alone() -> None:
         assert gather.ENVIRONMENT.fullmatch(name)
     for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "SLURM_JWT", "WANDB_API_KEY", "RANKING", "MY_NCCL_X"):
         assert not gather.ENVIRONMENT.fullmatch(name)
+
+
+def settings(number: int, size: int) -> str:
+    return "".join(f"NCCL_X{at}={'x' * size}\0" for at in range(number))
+
+
+@pytest.mark.parametrize(
+    ("environ", "cut"),
+    [("NCCL_DEBUG=INFO\0", False), (settings(254, 4096), True), (settings(1, 1 << 20), True), ("A=b\0" * 99999, True)],
+)
+def test_of_too_many_settings_the_short_ones_are_kept(machine: Machine, environ: str, cut: bool) -> None:
+    machine.process(100, {"environ": f"RANK=3\0MASTER_ADDR=n1\0{environ}"}, job="42")
+    (row,) = machine.look("ranks", job="42").reader("ranks")["ranks"]
+    assert (row["cut"], row["environment"]["RANK"], row["environment"]["MASTER_ADDR"]) == (cut, "3", "n1")
+    assert len(json.dumps(row)) < 1 << 16
+
+
+def test_what_users_make_large_costs_itself(machine: Machine) -> None:
+    """Not the node's other answers, and not its name."""
+    machine.write("/proc/loadavg", "1 2 3\n")
+    for pid in range(100, 130):
+        machine.process(pid, {"environ": f"RANK={pid}\0{settings(60, 500)}"}, job="42")
+    told = sources.manifest(["load", "ranks"], job="42", sysroot=str(machine.root), bin_folder=str(machine.bin))
+    assert len(asked(told).reader("ranks")["ranks"]) == 30
+    seen = asked({**told, "limit_bytes": 1 << 17})
+    assert seen.text("load") == "1 2 3\n"
+    with pytest.raises(NotObserved, match="make the answer larger"):
+        seen.reader("ranks")
+
+
+def test_efas_own_tools_go_before_those_of_the_distribution() -> None:
+    assert gather.FOLDERS.index("/opt/amazon/efa/bin") < gather.FOLDERS.index("/usr/bin")
 
 
 def test_kernel(machine: Machine) -> None:

@@ -195,6 +195,16 @@ def test_a_node_whose_ranks_are_not_ours_is_told() -> None:
     assert found[0].nodes == ["n3"] and "on 2 nodes" in found[1].text
 
 
+def test_a_rank_whose_settings_were_cut_is_no_odd_one() -> None:
+    """What is not among those that were read may be set."""
+    told = even(NCCL_DEBUG="WARN")
+    told["n2"] = [
+        {**one, "cut": True, "environment": {"RANK": "3"}} if one["pid"] == 1003 else one for one in told["n2"]
+    ]
+    found = said(CHECK, job(told))
+    assert words(found) == ["UNKNOWN", "PASS"] and "more settings" in found[0].text and found[0].nodes == ["n2"]
+
+
 def test_mpi_ranks_are_ranks() -> None:
     rows = [
         {"pid": 5 + n, "parent": 1, "environment": {"OMPI_COMM_WORLD_RANK": str(n), "NCCL_P2P_LEVEL": "NVL"}}

@@ -18,9 +18,11 @@ NOT_HERE = {
     "p5en": {"node.ib-ports"},
     "p6": {"node.ib-ports"},
     "p6-b300": {"node.ib-ports"},
+    "p3dn": {"node.ib-ports", "node.fabric-manager"},
     "g5": {"node.ib-ports", "node.nvlink", "node.fabric-manager"},
     "infiniband": {"node.efa-cards", "node.ofi-plugin", "node.libfabric", "node.huge-pages"},
 }
+NOT_HERE["gb200"] = NOT_HERE["infiniband"] | {"node.ib-ports", "node.peermem", "node.memlock"}
 GPU = {
     "gpu-count",
     "xid",

@@ -18,6 +18,26 @@ def link(slot: str, width: str, width_max: str = "16") -> Change:
     return lambda m: m.files.update({f"{base}/current_link_width": width, f"{base}/max_link_width": width_max})
 
 
+def device(slot: str, number: str) -> Change:
+    return lambda m: m.files.update({f"/sys/bus/pci/devices/{slot}/device": f"{number}\n"})
+
+
+def both(*changes: Change) -> Change:
+    return lambda m: [change(m) for change in changes]
+
+
+def alone(machine: Machine) -> None:
+    """One GPU and its card, in a machine of a type that is not known."""
+    del machine.gpus[1:]
+    machine.files["/sys/devices/virtual/dmi/id/product_name"] = "g5.xlarge\n"
+    machine.without(*(f"/sys/bus/pci/devices/{machines.bus(number)}" for number in range(1, 8)))
+
+
+def small(machine: Machine) -> None:
+    """A board of fewer lanes beside larger ones."""
+    machine.gpu(3, width="8x", width_max="8x")
+
+
 @pytest.mark.parametrize(
     ("kind", "change", "expected", "words"),
     [
@@ -38,6 +58,11 @@ def link(slot: str, width: str, width_max: str = "16") -> Change:
             "have all their lanes",
         ),  # a card for storage, of another kind
         ("infiniband", lambda m: [link(f"0000:{n:x}:00.0", "8")(m) for n in range(0x60, 0x68)], "WARN P2", "all alike"),
+        ("infiniband", both(link("0000:67:00.0", "8"), device("0000:67:00.0", "0x1019")), "WARN P2", "no like board"),
+        ("infiniband", both(link("0000:67:00.0", "16"), device("0000:67:00.0", "0x1019")), "PASS", "all their lanes"),
+        ("g5", both(alone, lambda m: m.gpu(0, width="8x", gen="1")), "WARN P2", "8 of 16 lanes, and no like board"),
+        ("g5", alone, "PASS", "have all their lanes"),
+        ("p5", both(small, device(f"{machines.bus(3)}.0", "0x25b6")), "PASS", "have all their lanes"),
         ("p5", link("0000:61:00.0", "0", "255"), "PASS", "have all their lanes"),  # a virtual function tells none
         (
             "p5",
@@ -63,22 +88,42 @@ def test_widths_of_a_dead_driver_are_read_from_the_kernel(tmp_path: Path) -> Non
     assert found.status == "FAIL" and f"{machines.bus(2)}.0" in found.text
 
 
-BRIDGES = """00:01.0 PCI bridge: Broadcom PEX890xx PCIe Gen 5 Switch (prog-if 00 [Normal decode])
+BRIDGE = """{slot} PCI bridge: Broadcom PEX890xx PCIe Gen 5 Switch (prog-if 00 [Normal decode])
+\tBus: primary=00, secondary={first}, subordinate={last}, sec-latency=0
 \tCapabilities: [148 v1] Access Control Services
 \t\tACSCap:\tSrcValid+ TransBlk+ ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl+ DirectTrans+
 \t\tACSCtl:\t{control}
-10:00.0 3D controller: NVIDIA Corporation GH100
+10:1c.0 3D controller: NVIDIA Corporation GH100
 """
 OFF = "SrcValid- TransBlk- ReqRedir- CmpltRedir- UpstreamFwd- EgressCtrl- DirectTrans-"
+ON = OFF.replace("SrcValid-", "SrcValid+").replace("ReqRedir-", "ReqRedir+")
+CARD = f"""60:00.0 Infiniband controller: Mellanox Technologies MT2910 Family [ConnectX-7]
+\tCapabilities: [230 v1] Access Control Services
+\t\tACSCtl:\t{ON}
+"""
+
+
+def bridge(control: str, first: str = "0f", last: str = "12", slot: str = "00:01.0") -> str:
+    """By default above GPUs 0 to 2."""
+    return BRIDGE.format(slot=slot, control=control, first=first, last=last)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (BRIDGES.format(control=OFF), "PASS"),
-        (BRIDGES.format(control=OFF.replace("SrcValid-", "SrcValid+").replace("ReqRedir-", "ReqRedir+")), "WARN P1"),
-        (BRIDGES.format(control=OFF.replace("CmpltRedir-", "CmpltRedir+")), "WARN P1"),
-        (BRIDGES.format(control=OFF.replace("SrcValid-", "SrcValid+")), "WARN P2"),
+        (bridge(OFF), "PASS"),
+        (bridge(ON), "WARN P1"),
+        (bridge(OFF.replace("CmpltRedir-", "CmpltRedir+")), "WARN P1"),
+        (bridge(OFF.replace("SrcValid-", "SrcValid+")), "WARN P2"),
+        (bridge(ON, "60", "60"), "WARN P1"),  # a card is below
+        (bridge(ON, "01", "02", "00:1c.0"), "PASS"),  # a chipset's port, with USB below
+        (bridge(OFF.replace("SrcValid-", "SrcValid+"), "01", "02"), "PASS"),
+        (bridge(ON, slot="0000:00:01.0"), "WARN P1"),
+        (bridge(ON, slot="0001:00:01.0"), "PASS"),  # buses of another domain
+        (bridge(ON, "01", "02") + bridge(ON), "WARN P1"),
+        (bridge(ON).replace("\tBus:", "\tBuses:"), "WARN P1"),
+        (CARD, "PASS"),
+        (bridge(OFF) + CARD, "PASS"),
         ("00:01.0 PCI bridge: Broadcom PEX890xx\n\tCapabilities: <access denied>\n", "UNKNOWN"),
         ("00:01.0 PCI bridge: Broadcom PEX890xx\n", "PASS"),
         ("", "UNKNOWN"),
@@ -86,6 +131,17 @@ OFF = "SrcValid- TransBlk- ReqRedir- CmpltRedir- UpstreamFwd- EgressCtrl- Direct
 )
 def test_acs(text: str, expected: str, tmp_path: Path) -> None:
     assert worst(findings(of("infiniband").says("lspci", text), "node.acs", tmp_path)) == expected
+
+
+def test_of_bridges_those_are_told_that_are_above_something(tmp_path: Path) -> None:
+    text = bridge(ON, "01", "02", "00:1c.0") + bridge(ON) + CARD
+    (found,) = findings(of("infiniband").says("lspci", text), "node.acs", tmp_path)
+    assert found.text.startswith("1 PCI bridges above GPUs") and found.values["bridge"] == "00:01.0"
+
+
+def test_where_the_bus_can_not_be_read_any_bridge_counts(tmp_path: Path) -> None:
+    machine = of("infiniband").says("lspci", bridge(ON, "01", "02")).without("/sys/bus/pci/devices")
+    assert worst(findings(machine, "node.acs", tmp_path)) == "WARN P1"
 
 
 def unit(machine: Machine) -> None:
@@ -171,7 +227,8 @@ def test_a_node_of_memory_alone_is_none_without_memory(tmp_path: Path) -> None:
     machine = of("p5")
     machine.files["/sys/devices/system/node/node2/cpulist"] = "\n"
     machine.files["/sys/devices/system/node/node2/meminfo"] = "Node 2 MemTotal:       0 kB\n"
-    assert worst(findings(machine, "node.numa", tmp_path)) == "PASS"
+    (found,) = findings(machine, "node.numa", tmp_path)
+    assert found.status == "PASS" and found.text.startswith("2 NUMA nodes, each with memory; 1 of neither")
 
 
 def test_gpus_that_are_near_nobody(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ def smi(only: str, text: Callable[[Machine], str]) -> Change:
     """nvidia-smi says this for these arguments, and for others what it said."""
 
     def change(machine: Machine) -> None:
-        machine.commands["nvidia-smi"] = machines._smi_commands(machine)["nvidia-smi"]
+        machine.commands.setdefault("nvidia-smi", machines._smi_commands(machine)["nvidia-smi"])
         machine.says("nvidia-smi", text(machine), only=only)
 
     return change
@@ -31,6 +31,36 @@ def off(links: dict[int, tuple[int, ...]]) -> Change:
 
 def counts(bad: dict[tuple[int, int, str], int]) -> Change:
     return smi(ERRORS, lambda m: machines.nvlink_errors(m.gpus, m.kind.links, bad))
+
+
+def matrix(pair: str = "NV18", odd: Mapping[tuple[int, int], str] | None = None, gpus: int = 8) -> Change:
+    return smi("topo -m", lambda m: machines.topology(gpus, pair, odd))
+
+
+def apart(*gpus: int) -> Change:
+    """These have no NVLink to any other."""
+    return matrix(odd={(a, b): "SYS" for a in range(8) for b in range(a + 1, 8) if a in gpus or b in gpus})
+
+
+def both(*changes: Change) -> Change:
+    return lambda m: [change(m) for change in changes]
+
+
+EVERY = {number: tuple(range(18)) for number in range(8)}
+
+
+def slots(machine: Machine) -> object:
+    """Boards of the same chip that may be bridged or not."""
+    return machine.every_gpu(name="NVIDIA H100 NVL")
+
+
+def unregistered(machine: Machine) -> object:
+    return machine.every_gpu(fabric=("N/A", "N/A"))
+
+
+def all_inactive(machine: Machine) -> str:
+    words = "NVML: Unable to retrieve NVLink information as all links are inActive"
+    return "\n".join(f"GPU {n}: {gpu.name} (UUID: GPU-{n})\n{words}" for n, gpu in enumerate(machine.gpus))
 
 
 #: NVLink 5: a link's counters as nvidia-smi of driver 570 and later prints them.
@@ -52,9 +82,35 @@ GB200 = """GPU 0: NVIDIA B200 (UUID: GPU-0)
         ("p4d", lambda m: None, "PASS", "12 NVLinks"),
         ("p5", off({3: (7, 9)}), "FAIL P0", "GPU 3: 16 of 18 NVLinks are up"),
         ("infiniband", off({3: (7,)}), "FAIL P0", "GPU 3: 17 of 18"),
-        ("infiniband", off({3: tuple(range(18))}), "WARN P1", "GPU 3: 0 of 18"),
+        ("infiniband", off({3: tuple(range(18))}), "FAIL P0", "GPU 3: 0 of 18"),
+        ("infiniband", both(slots, off({3: tuple(range(18))})), "WARN P1", "GPU 3: 0 of 18"),
+        ("p3dn", lambda m: None, "PASS", "6 NVLinks of each GPU are up"),
+        ("gb200", lambda m: None, "PASS", "18 NVLinks of each GPU are up"),
         ("p5", off({n: tuple(range(18)) for n in range(8)}), "FAIL P0", "0 of 18"),
-        ("infiniband", off({n: tuple(range(18)) for n in range(8)}), "UNKNOWN", "no NVLink is up"),
+        ("infiniband", off(EVERY), "FAIL P0", "no NVLink of 8 GPUs is up"),
+        ("infiniband", smi(STATUS, all_inactive), "FAIL P0", "no NVLink of 8 GPUs is up"),
+        ("infiniband", both(unregistered, off(EVERY)), "FAIL P0", "no NVLink of 8 GPUs is up"),
+        ("infiniband", both(slots, unregistered, matrix(pair="PHB"), off(EVERY)), "UNKNOWN", "no NVLink is up"),
+        (
+            "infiniband",
+            both(slots, unregistered, matrix(pair="PHB"), smi(STATUS, all_inactive)),
+            "UNKNOWN",
+            "is not known",
+        ),
+        (
+            "infiniband",
+            both(slots, unregistered, matrix(odd={(0, 1): "NV4"}, pair="PHB"), off(EVERY)),
+            "FAIL P0",
+            "8 GPUs",
+        ),
+        (
+            "infiniband",
+            both(lambda m: m.gpus.__delitem__(slice(1, 8)), smi(STATUS, all_inactive)),
+            "UNKNOWN",
+            "no NVLink",
+        ),
+        ("infiniband", both(lambda m: m.every_gpu(mig="Enabled"), off(EVERY)), "NOT-APPLICABLE", "split (MIG)"),
+        ("p5", both(lambda m: m.every_gpu(mig="Enabled"), off(EVERY)), "NOT-APPLICABLE", "split (MIG)"),
         ("g5", lambda m: None, "NOT-APPLICABLE", "no NVLink"),
         ("p5", counts({(2, 5, "Recovery"): 1}), "WARN P1", "GPU 2"),
         ("p5", counts({(2, 5, "Replay"): 65535}), "WARN P1", "GPU 2"),
@@ -97,6 +153,45 @@ def test_links_that_are_all_off_where_the_paths_tell_of_them(tmp_path: Path) -> 
     assert worst(findings(machine, "node.nvlink", tmp_path)) == "UNKNOWN"
 
 
+def switches(machine: Machine) -> None:
+    """NVSwitches on this machine's own bus."""
+    base = "/sys/bus/pci/devices/0000:07:00.0"
+    machine.files.update({f"{base}/vendor": "0x10de\n", f"{base}/class": "0x068000\n"})
+
+
+def failed(machine: Machine) -> object:
+    return machine.gpu(2, fabric=("Completed", "Insufficient Resources"))
+
+
+@pytest.mark.parametrize(
+    ("health", "expected", "words"),
+    [
+        ({}, "PASS", "nvidia-fabricmanager runs"),
+        (
+            {"bandwidth": "Full", "route_unhealthy": "False", "incorrect_configuration": "None", "summary": "Healthy"},
+            "PASS",
+            "nvidia-fabricmanager runs",
+        ),
+        (
+            {"bandwidth": "Degraded"},
+            "WARN P1",
+            "GPU 2 (0000:12:1c): its way into the NVLink fabric: bandwidth: Degraded",
+        ),
+        ({"route_unhealthy": "True", "bandwidth": "Degraded"}, "FAIL P0", "route unhealthy: True"),
+        ({"route_recovery_in_progress": "True"}, "UNKNOWN", "look again in a minute"),
+        ({"incorrect_configuration": "No Partition"}, "FAIL P1", "incorrect configuration: No Partition"),
+        ({"summary": "Unhealthy"}, "FAIL P0", "summary: Unhealthy"),
+        ({"summary": "Unhealthy", "bandwidth": "Degraded"}, "WARN P1", "bandwidth: Degraded"),
+        ({"summary": "Limited Capacity"}, "WARN P1", "summary: Limited Capacity"),
+        ({"bandwidth": "Purple"}, "UNKNOWN", "is not known"),
+    ],
+)
+def test_ways_into_the_fabric(health: dict[str, str], expected: str, words: str, tmp_path: Path) -> None:
+    found = findings(of("p5").gpu(2, health=health), "node.fabric-manager", tmp_path)
+    assert worst(found) == expected
+    assert any(words in one.text for one in found), [one.text for one in found]
+
+
 INACTIVE = "echo LoadState=loaded; echo ActiveState=failed; echo SubState=failed"
 ABSENT = "echo LoadState=not-found; echo ActiveState=inactive"
 
@@ -106,12 +201,41 @@ ABSENT = "echo LoadState=not-found; echo ActiveState=inactive"
     [
         ("p5", lambda m: None, "PASS", "nvidia-fabricmanager runs"),
         pytest.param(
-            "p5", lambda m: m.commands.update(systemctl=INACTIVE), "FAIL P0", "does not run", id="W14: stopped"
+            "p5", lambda m: m.commands.update(systemctl=INACTIVE), "FAIL P1", "does not run", id="W14: stopped"
         ),
+        ("p4d", lambda m: m.commands.update(systemctl=INACTIVE), "FAIL P0", "can't start CUDA"),
+        ("p5", both(unregistered, lambda m: m.commands.update(systemctl=INACTIVE)), "FAIL P0", "can't start CUDA"),
         ("p4d", lambda m: m.commands.update(systemctl=ABSENT), "FAIL P0", "not installed"),
+        ("p5", lambda m: m.commands.update(systemctl=ABSENT), "WARN P2", "may run in a container"),
+        ("infiniband", lambda m: m.commands.update(systemctl=ABSENT), "PASS", "all GPUs are registered"),
+        (
+            "infiniband",
+            both(switches, lambda m: m.commands.update(systemctl=ABSENT)),
+            "WARN P2",
+            "may run in a container",
+        ),
+        ("infiniband", lambda m: m.commands.update(systemctl=INACTIVE), "WARN P2", "outside of this machine"),
+        ("infiniband", both(switches, lambda m: m.commands.update(systemctl=INACTIVE)), "FAIL P1", "does not run"),
+        (
+            "infiniband",
+            both(switches, unregistered, lambda m: m.commands.update(systemctl=ABSENT)),
+            "FAIL P0",
+            "can't start CUDA",
+        ),
+        ("infiniband", both(failed, lambda m: m.commands.update(systemctl=ABSENT)), "FAIL P0", "can't start CUDA"),
+        ("gb200", lambda m: m.commands.update(systemctl=ABSENT), "PASS", "stand outside of the node"),
+        ("gb200", lambda m: m.commands.update(systemctl=INACTIVE), "PASS", "stand outside of the node"),
+        ("gb200", both(failed, lambda m: m.commands.update(systemctl=ABSENT)), "FAIL P0", "not registered"),
+        ("p3dn", lambda m: m.commands.update(systemctl=ABSENT), "NOT-APPLICABLE", "no NVSwitch"),
         ("p5", lambda m: m.commands.update(systemctl="echo no bus >&2; exit 1"), "UNKNOWN", "status 1"),
         (
             "p5",
+            lambda m: m.says("nv-fabricmanager", "Fabric Manager version is : 550.54.15"),
+            "FAIL P1",
+            "of another version than the driver",
+        ),
+        (
+            "p4d",
             lambda m: m.says("nv-fabricmanager", "Fabric Manager version is : 550.54.15"),
             "FAIL P0",
             "of another version than the driver",
@@ -134,11 +258,6 @@ def test_fabric_manager(kind: str, change: Change, expected: str, words: str, tm
     assert any(words in one.text for one in found), [one.text for one in found]
 
 
-def matrix(**odd: object) -> Change:
-    pairs = odd.get("odd")
-    return smi("topo -m", lambda m: machines.topology(8, str(odd.get("pair", "NV18")), pairs))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("kind", "change", "expected", "words"),
     [
@@ -148,6 +267,32 @@ def matrix(**odd: object) -> Change:
         ("p5", matrix(odd={(0, 3): "NV16"}), "WARN P1", "another number of NVLinks"),
         ("p5", matrix(pair="PHB"), "FAIL P0", "28 of 28"),
         ("infiniband", matrix(odd={(1, 2): "PXB"}), "FAIL P0", "1 of 28"),
+        ("infiniband", both(slots, matrix(odd={(1, 2): "PXB"})), "WARN P1", "some may have no bridge"),
+        ("gb200", lambda m: None, "PASS", "(NV18)"),
+        ("p3dn", lambda m: None, "PASS", "all NVLinks of each GPU go to its peers"),
+        (
+            "p3dn",
+            matrix("SYS", {**machines.cube(), (0, 3): "NV1"}),
+            "FAIL P0",
+            "GPU0, GPU3: NVLinks to peers are fewer",
+        ),
+        ("p3dn", matrix("SYS", {**machines.cube(), (0, 1): "SYS"}), "FAIL P0", "GPU0, GPU1"),
+        ("p3dn", matrix("PHB"), "FAIL P0", "fewer than 6"),
+        (
+            "p3dn",
+            smi(
+                "topo -p2p n", lambda m: machines.p2p(8, "NS", {**dict.fromkeys(machines.cube(), "OK"), (0, 3): "GNS"})
+            ),
+            "FAIL P0",
+            "no P2P by NVLink for 1 of 28",
+        ),
+        ("infiniband", matrix("SYS", machines.cube()), "PASS", "12 by SYS"),
+        ("infiniband", matrix("SYS", dict.fromkeys(machines.cube(), "NV1")), "PASS", "16 by NV1"),
+        ("p5", both(lambda m: m.every_gpu(mig="Enabled"), matrix("SYS")), "NOT-APPLICABLE", "split (MIG)"),
+        ("infiniband", both(lambda m: m.every_gpu(mig="Enabled"), matrix("SYS")), "NOT-APPLICABLE", "split (MIG)"),
+        ("p5", both(lambda m: m.gpu(3, mig="Enabled"), apart(3)), "PASS", "all pairs of GPUs are joined"),
+        ("p5", both(lambda m: m.gpu(3, mig="Enabled"), apart(3, 4)), "FAIL P0", "6 of 21 pairs"),
+        ("infiniband", both(lambda m: m.gpu(3, mig="Enabled"), apart(3)), "PASS", "all pairs of GPUs are joined"),
         ("g5", lambda m: None, "PASS", "28 by PHB"),
         (
             "p5",
@@ -171,6 +316,28 @@ def test_topology(kind: str, change: Change, expected: str, words: str, tmp_path
     found = findings(machine, "node.p2p-topology", tmp_path)
     assert worst(found) == expected
     assert any(words in one.text for one in found), [one.text for one in found]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "gres", "expected"),
+    [(["0"] * 5, "gpu:8", "UNKNOWN"), (None, "gpu:8", "FAIL P0"), (["0"] * 5, "gpu:5", "FAIL P0")],
+)
+def test_a_part_of_a_machine_may_lack_the_peers(
+    gpus: list[str] | None, gres: str, expected: str, tmp_path: Path
+) -> None:
+    machine = of("infiniband")
+    machine.slurm["Gres"] = gres
+    del machine.gpus[5:]
+    matrix(gpus=5, odd={(n, 4): "SYS" for n in range(4)})(machine)
+    assert worst(findings(machine, "node.p2p-topology", tmp_path, gpus=gpus)) == expected
+
+
+def test_of_a_mesh_a_part_has_fewer_links(tmp_path: Path) -> None:
+    machine = of("p3dn")
+    del machine.gpus[4:]
+    matrix("SYS", machines.cube(), gpus=4)(machine)
+    smi("topo -p2p n", lambda m: machines.p2p(4, "NS", dict.fromkeys(machines.cube(), "OK")))(machine)
+    assert worst(findings(machine, "node.p2p-topology", tmp_path, gpus=["0", "1", "2", "3"])) == "PASS"
 
 
 def health(overall: str, **systems: str) -> str:

@@ -36,6 +36,16 @@ def not_answering(machine: Machine) -> Machine:
     return machine
 
 
+def parts(gres: str) -> Callable[[Machine], Machine]:
+    """GPUs that are split, with a GRES whose type does not say so."""
+
+    def change(machine: Machine) -> Machine:
+        machine.slurm["Gres"] = gres
+        return machine.every_gpu(mig="Enabled")
+
+    return change
+
+
 def process(
     pid: int, comm: str, *, job: str = "", gpu: bool = True, device: str = "nvidia-uvm", **files: str
 ) -> Change:
@@ -104,6 +114,22 @@ def test_parts_of_a_gpu_are_no_gpus(mig: str, expected: str, tmp_path: Path) -> 
         ("infiniband", lambda m: m.slurm.update(Gres="gpu:1g.10gb:56"), "UNKNOWN", "8 GPUs answer; how many"),
         ("p5", lambda m: m.slurm.update(Gres="gpu:a100_3g.20gb:16,gpu:h100:4"), "PASS", "8 GPUs answer"),
         ("infiniband", lambda m: m.slurm.update(Gres="(null)"), "UNKNOWN", "8 GPUs answer; how many"),
+        ("infiniband", parts("gpu:56"), "UNKNOWN", "8 GPUs answer; how many"),
+        ("infiniband", parts("gpu:a100:16"), "UNKNOWN", "8 GPUs answer; how many"),
+        ("infiniband", parts("gpu:4"), "UNKNOWN", "8 GPUs answer; how many"),
+        ("p5", parts("gpu:56"), "PASS", "8 GPUs answer"),
+        ("p5", lambda m: fell_off(parts("gpu:56")(m)), "FAIL P0", "7 of 8 GPUs (p5.48xlarge) are on the PCI bus"),
+        ("infiniband", lambda m: m.slurm.update(Gres="gpu:56"), "FAIL P0", "8 of 56 GPUs (Gres=gpu:56)"),
+        ("infiniband", lambda m: dead(parts("gpu:56")(m)), "FAIL P0", "the GPU driver does not answer"),
+        ("infiniband", lambda m: dead(parts("gpu:56")(m)), "FAIL P0", "gone, or split (MIG) into parts"),
+        ("p5", lambda m: dead(parts("gpu:56")(m)), "FAIL P0", "gone, or split (MIG) into parts"),
+        ("p5", lambda m: dead(fell_off(m)), "FAIL P0", "7 of 8 GPUs (p5.48xlarge) are on the PCI bus"),
+        (
+            "infiniband",
+            lambda m: dead(fell_off(m)),
+            "FAIL P0",
+            "7 of 8 GPUs (Gres=gpu:h100:8(S:0-1)) are on the PCI bus",
+        ),
         ("plain", lambda m: None, "NOT-APPLICABLE", "no NVIDIA GPU"),
         ("p5", lambda m: m.says("nvidia-smi", "<nvidia_smi_log><gpu>"), "UNKNOWN", "can't be read"),
         ("p5", lambda m: m.commands.update({"nvidia-smi": "yes '<nvidia_smi_log>'"}), "UNKNOWN", "are read of it"),
@@ -129,6 +155,17 @@ def test_inside_a_job_only_its_own_gpus_are_listed(
     machine = of("p5")
     del machine.gpus[listed:]
     assert worst(findings(machine, "node.gpu-count", tmp_path, gpus=gpus)) == expected
+
+
+@pytest.mark.parametrize(
+    ("gres", "expected"), [("gpu:32", "UNKNOWN"), ("gpu:h100:32", "FAIL P0"), ("gpu:8", "PASS"), ("gpu:h100:8", "PASS")]
+)
+def test_what_a_job_does_not_see_may_be_split(gres: str, expected: str, tmp_path: Path) -> None:
+    """Four whole GPUs are the job's; what the other four are it is not told."""
+    machine = of("infiniband")
+    machine.slurm["Gres"] = gres
+    del machine.gpus[4:]
+    assert worst(findings(machine, "node.gpu-count", tmp_path, gpus=["0", "1", "2", "3"])) == expected
 
 
 def test_a_process_that_hangs_in_the_driver(tmp_path: Path) -> None:
@@ -190,6 +227,10 @@ def test_a_board_that_no_reset_heals(changes: dict[str, str], final: bool, tmp_p
         ({"pending": "N/A", "failure": "N/A", "retired": "No"}, "PASS"),
         ({"failure": "N/A"}, "UNKNOWN"),
         ({"pending": "N/A"}, "UNKNOWN"),
+        ({"channel_repair": "Yes"}, "FAIL P1"),
+        ({"tpc_repair": "Yes"}, "FAIL P1"),
+        ({"channel_repair": "N/A", "tpc_repair": "N/A"}, "PASS"),
+        ({"pending": "N/A", "failure": "N/A", "retired": "No", "tpc_repair": "Yes"}, "FAIL P1"),
     ],
 )
 def test_remapped_rows(changes: dict[str, str], expected: str, tmp_path: Path) -> None:
@@ -229,11 +270,18 @@ def test_a_limit_of_all_gpus_is_somebodys_choice(tmp_path: Path) -> None:
     assert worst(findings(of("p5").every_gpu(power="500.00 W"), "node.power-cap", tmp_path)) == "WARN P2"
 
 
-@pytest.mark.parametrize(("gpus", "expected"), [(["0"], "WARN P2"), (None, "WARN P1")])
-def test_a_job_of_one_gpu_can_not_compare(gpus: list[str] | None, expected: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("gpus", [["0"], None])
+def test_a_limit_of_one_gpu_has_none_beside_it(gpus: list[str] | None, tmp_path: Path) -> None:
     machine = of("p5").every_gpu(power="500.00 W")
     del machine.gpus[1:]
-    assert worst(findings(machine, "node.power-cap", tmp_path, gpus=gpus)) == expected
+    (found,) = findings(machine, "node.power-cap", tmp_path, gpus=gpus)
+    assert (found.priority, found.text) == ("P2", "the power limit of the one GPU here is lowered: 500 of 700 W")
+
+
+def test_of_lowered_limits_the_lowest_is_odd(tmp_path: Path) -> None:
+    found = findings(of("p5").every_gpu(power="500.00 W").gpu(3, power="400.00 W"), "node.power-cap", tmp_path)
+    assert [(one.priority, one.values.get("gpu")) for one in found] == [("P1", "0000:13:1c"), ("P2", None)]
+    assert "of others here 500 W" in found[0].text and "limits of 7 GPUs are lowered" in found[1].text
 
 
 @pytest.mark.parametrize("words", ["N/A", "<none/>"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doctor.machines import BOOT, findings, of, worst
+from tests.doctor.machines import BOOT, findings, journal, of, worst
 
 XID = "NVRM: Xid (PCI:0000:13:1c): {code}, pid='<unknown>', name=<unknown>, {words}"
 
@@ -85,6 +85,57 @@ def test_the_drivers_own_word(action: str, expected: str, tmp_path: Path) -> Non
     assert worst(findings(of("p5").gpu(1, recovery=action), "node.xid", tmp_path)) == expected
 
 
+VERDICT = "GPU recovery action changed from 0x{0[0]:x} ({0[1]}) to 0x{1[0]:x} ({1[1]})"
+NOTHING, RESET, REBOOT = (0, "None"), (1, "GPU Reset Required"), (2, "Node Reboot Required")
+DOMAIN, NEW = (5, "IMEX Domain Reset"), (77, "Something New")
+
+
+def verdict(before: tuple[int, str], after: tuple[int, str]) -> str:
+    return xid(154, VERDICT.format(before, after))
+
+
+@pytest.mark.parametrize(
+    ("lines", "now", "expected", "words"),
+    [
+        ([verdict(NOTHING, REBOOT)], "N/A", "FAIL P0", "GPU 0000:13:1c: the driver asked for: Node Reboot Required"),
+        ([xid(43), verdict(NOTHING, RESET)], "N/A", "FAIL P0", "GPU Reset Required (Xid 154)"),
+        ([verdict(NOTHING, RESET)], "GPU Reset", "FAIL P0", "the driver asks for: GPU Reset"),
+        ([verdict(NOTHING, RESET), verdict(RESET, NOTHING)], "N/A", "WARN P2", "does not any more"),
+        ([verdict(NOTHING, RESET), verdict(RESET, NOTHING)], "None", "WARN P2", "does not any more"),
+        ([verdict(NOTHING, RESET)], "None", "WARN P1", "does not any more"),
+        ([verdict(NOTHING, REBOOT)], "None", "FAIL P0", "the driver asked for: Node Reboot Required"),
+        ([verdict(NOTHING, REBOOT), verdict(REBOOT, NOTHING)], "None", "WARN P1", "took it back without a reboot"),
+        ([xid(43), verdict(NOTHING, REBOOT)], "None", "FAIL P0", "Node Reboot Required"),
+        ([verdict(NOTHING, RESET), verdict(RESET, NOTHING), verdict(NOTHING, REBOOT)], "N/A", "FAIL P0", "Node Reboot"),
+        ([verdict(NOTHING, DOMAIN)], "N/A", "WARN P1", "of its IMEX domain"),
+        ([verdict(NOTHING, NEW)], "N/A", "WARN P1", "which is not known"),
+        ([verdict(RESET, NOTHING)], "None", "PASS", "1 lines that ask for nothing"),
+    ],
+)
+def test_the_drivers_word_in_the_log(lines: list[str], now: str, expected: str, words: str, tmp_path: Path) -> None:
+    found = findings(of("p5").gpu(3, recovery=now).kernel(*lines), "node.xid", tmp_path)
+    assert worst(found) == expected
+    assert any(words in one.text for one in found), [one.text for one in found]
+    assert len([one for one in found if one.status in ("FAIL", "WARN")]) == (expected != "PASS")
+
+
+def test_the_drivers_word_in_the_log_of_a_dead_driver(tmp_path: Path) -> None:
+    machine = of("p5").kernel(verdict(NOTHING, REBOOT)).says("nvidia-smi", "couldn't communicate with the driver", 9)
+    assert worst(findings(machine, "node.xid", tmp_path)) == "FAIL P0"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"reset_required": "Yes"}, "FAIL P0"),
+        ({"drain": "Yes"}, "FAIL P0"),
+        ({"reset_required": "No", "drain": "N/A"}, "PASS"),
+    ],
+)
+def test_the_drivers_older_words(changes: dict[str, str], expected: str, tmp_path: Path) -> None:
+    assert worst(findings(of("p5").gpu(1, recovery="N/A", **changes), "node.xid", tmp_path)) == expected
+
+
 def test_no_gpu_no_xid(tmp_path: Path) -> None:
     assert worst(findings(of("plain"), "node.xid", tmp_path)) == "NOT-APPLICABLE"
 
@@ -108,7 +159,52 @@ def test_oom(line: str, expected: str, tmp_path: Path) -> None:
         ("Kernel panic - not syncing: Fatal exception in interrupt", "FAIL P0"),
         ("BUG: unable to handle page fault for address: ffff", "FAIL P0"),
         ("watchdog: BUG: soft lockup - CPU#12 stuck for 23s! [python:8121]", "FAIL P0"),
+        ("kernel BUG at mm/slub.c:379!", "FAIL P0"),
+        ("invalid opcode: 0000 [#1] SMP NOPTI", "FAIL P0"),
+        ("divide error: 0000 [#1] SMP PTI", "FAIL P0"),
+        ("general protection fault, probably for non-canonical address 0xdead0108: 0000 [#1] PREEMPT SMP", "FAIL P0"),
+        ("Oops: general protection fault, probably for non-canonical address 0xdead000000000108: 0000 [#1]", "FAIL P0"),
+        ("Oops: 0002 [#1] SMP NOPTI", "FAIL P0"),
+        ("BUG: kernel NULL pointer dereference, address: 0000000000000008", "FAIL P0"),
+        ("BUG: Bad page state in process python  pfn:12345", "FAIL P0"),
+        ("Unable to handle kernel NULL pointer dereference at virtual address 0000000000000028", "FAIL P0"),
+        ("Internal error: Oops: 0000000096000004 [#1] SMP", "FAIL P0"),
+        ("Internal error: Oops - BUG: 00000000f2000800 [#1] SMP", "FAIL P0"),
+        ("traps: python[8121] general protection fault ip:7f00 sp:7f00 error:0 in libc.so[7f00+1]", "PASS"),
+        ("traps: python[8121] trap invalid opcode ip:7f00 sp:7f00 error:0 in libc.so[7f00+1]", "PASS"),
+        ("kernel BUG at x:1![8121]: segfault at 0 ip 00007f00", "PASS"),  # a program's name is no kernel's word
         ("INFO: task python:8121 blocked for more than 120 seconds.", "WARN P1"),
+        ("INFO: task kworker/u385:2:2345 blocked for more than 122 seconds.", "WARN P1"),
+        ("INFO: task my job:8121 blocked for more than 122 seconds.", "WARN P1"),
+        ("nvme nvme1: Device not ready; aborting reset, CSTS=0x1", "WARN P1"),
+        ("nvme nvme1: Disabling device after reset failure: -19", "WARN P1"),
+        ("nvme nvme1: Removing after probe failure status: -19", "WARN P1"),
+        ("nvme nvme1: 8/0/0 default/read/poll queues", "PASS"),
+        ("XFS (nvme1n1): log I/O error -5", "WARN P1"),
+        ('XFS (nvme1n1): metadata I/O error in "xfs_buf_ioend+0x1" at daddr 0x8 len 8 error 5', "WARN P1"),
+        ("XFS (nvme1n1): Filesystem has been shut down due to log error (0x2).", "WARN P1"),
+        ("XFS (nvme1n1): Corruption detected. Unmount and run xfs_repair", "WARN P1"),
+        ("XFS (nvme1n1): Metadata corruption detected at xfs_inode_buf_verify+0x1, xfs_inode block 0x8", "WARN P1"),
+        ("XFS (nvme1n1): Mounting V5 Filesystem", "PASS"),
+        ("EXT4-fs (nvme0n1p1): Remounting filesystem read-only", "WARN P1"),
+        ("EXT4-fs warning (device dm-0): ext4_end_bio:343: I/O error 10 writing to inode 12", "WARN P1"),
+        ("EXT4-fs (nvme0n1p1): Delayed block allocation failed for inode 12 at logical offset 0", "WARN P1"),
+        ("EXT4-fs (nvme0n1p1): mounted filesystem with ordered data mode", "PASS"),
+        ("Aborting journal on device nvme0n1p1-8.", "WARN P1"),
+        ("critical medium error, dev nvme0n1, sector 12345 op 0x0:(READ) flags 0x80700 phys_seg 4", "WARN P1"),
+        ("blk_update_request: critical medium error, dev sda, sector 12345", "WARN P1"),
+        ("print_req_error: I/O error, dev nvme0n1, sector 0", "WARN P1"),
+        ("I/O error, dev sda, sector 0 op 0x0:(READ)", "WARN P1"),
+        ("critical target error, dev nvme0n1, sector 0 op 0x3:(DISCARD) flags 0x800", "PASS"),  # it can't discard
+        ("BTRFS error (device nvme1n1): bdev /dev/nvme1n1 errs: wr 1, rd 0, flush 0, corrupt 0, gen 0", "WARN P1"),
+        ("md/raid1:md0: Disk failure on nvme1n1, disabling device.", "WARN P1"),
+        ("blk_update_request: I/O error, dev fd0, sector 0", "PASS"),
+        ("I/O error, dev sr0, sector 0 op 0x0:(READ)", "PASS"),
+        ("I/O error, dev loop3, sector 0 op 0x0:(READ)", "PASS"),
+        ("Buffer I/O error on dev fd0, logical block 0, async page read", "PASS"),
+        ("Buffer I/O error on dev sr0, logical block 0, async page read", "PASS"),
+        ("Buffer I/O error on dev dm-0, logical block 0, async page read", "WARN P1"),
+        ("EXT4-fs error (device loop3): ext4_find_entry:1455", "PASS"),
         ("nvme nvme1: I/O 5 QID 3 timeout, aborting", "WARN P1"),
         ("EXT4-fs error (device nvme0n1p1): ext4_find_entry:1455", "WARN P1"),
         ("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN", "WARN P1"),
@@ -122,7 +218,10 @@ def test_oom(line: str, expected: str, tmp_path: Path) -> None:
         ("{1}[Hardware Error]: It has been corrected by h/w and requires no further action", "WARN P2"),
         ("[Hardware Error]: Corrected error, no action required.", "WARN P2"),
         ("EDAC MC0: 1 CE memory read error on CPU_SrcID#0_Channel#1_DIMM#0", "WARN P2"),
-        ("mce: [Hardware Error]: Machine check events logged", "WARN P1"),
+        ("mce: [Hardware Error]: Machine check events logged", "WARN P2"),
+        ("mce: [Hardware Error]: CPU 1: Machine Check: 0 Bank 7: 8c00004000010091", "WARN P2"),
+        ("mce: [Hardware Error]: CPU 1: Machine Check Exception: 5 Bank 7: be00000000800400", "WARN P1"),
+        ("mce: [Hardware Error]: TSC 0 ADDR 1234 MISC 5678", "WARN P1"),
     ],
 )
 def test_kernel(line: str, expected: str, tmp_path: Path) -> None:
@@ -139,6 +238,31 @@ def test_lines_of_one_error_go_together(word: str, expected: str, tmp_path: Path
     lines = (f"{{1}}[Hardware Error]: event severity: {word}", "{1}[Hardware Error]:   section_type: memory error")
     found = findings(of("plain").kernel(*lines), "node.kernel", tmp_path)
     assert worst(found).replace("FAIL P0", "WARN P1") == expected
+
+
+LOGGED = "mce: [Hardware Error]: Machine check events logged"
+
+
+@pytest.mark.parametrize(
+    ("bank", "expected"), [("8c00004000010091", "WARN P2"), ("be00000000800400", "WARN P1"), (None, "WARN P1")]
+)
+def test_that_checks_were_logged_is_said_of_any(bank: str | None, expected: str, tmp_path: Path) -> None:
+    status = () if bank is None else (f"mce: [Hardware Error]: CPU 1: Machine Check: 0 Bank 7: {bank}",)
+    lines = (LOGGED, *status, "mce: [Hardware Error]: TSC 0 ADDR 1234")
+    assert worst(findings(of("plain").kernel(*lines), "node.kernel", tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "apart_s", "expected"),
+    [(9, 300, "WARN P2"), (10, 300, "WARN P1"), (30, 1, "WARN P1"), (15, 1, "WARN P2"), (20, 86400, "WARN P2")],
+)
+def test_corrected_errors_that_grow(count: int, apart_s: int, expected: str, tmp_path: Path) -> None:
+    """A line a second is of one error for two seconds."""
+    rows = [(BOOT + 100.0 + number * apart_s, LOGGED) for number in range(count)]
+    machine = of("plain").says("journalctl", journal(rows))
+    found = findings(machine, "node.kernel", tmp_path, at=BOOT + 100.0 + count * apart_s)
+    assert worst(found) == expected
+    assert ("again and again" in found[0].text) == (expected == "WARN P1")
 
 
 NEWEST_FIRST = """case "$*" in *-r*) ;; *) exit 1;; esac

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from nccl_slurm.doctor.check import judged
+from nccl_slurm.doctor.observation import Observation
 from nccl_slurm.doctor.table import table
-from tests.doctor.machines import Machine, findings, of, worst
+from tests.doctor.machines import Machine, check, findings, of, uevent, worst
 
 Change = Callable[[Machine], object]
 RDMA = "/sys/class/infiniband"
@@ -142,10 +145,65 @@ def roce(machine: Machine) -> None:
     state("mlx5_3", "1: DOWN")(machine)
 
 
+def physical(device: str, word: str, port: str = "1") -> Change:
+    """A port that is DOWN, and why."""
+
+    def change(machine: Machine) -> None:
+        base = f"{RDMA}/{device}/ports/{port}"
+        machine.files.update({f"{base}/state": "1: DOWN\n", f"{base}/phys_state": word + "\n"})
+        machine.files.update({f"{base}/link_layer": "InfiniBand\n", f"{base}/rate": "10 Gb/sec (4X SDR)\n"})
+
+    return change
+
+
+def more_cards(count: int, words: str, device: str = "0x101b", layer: str = "InfiniBand") -> Change:
+    """Of another model, as storage has."""
+
+    def change(machine: Machine) -> None:
+        for number in range(8, 8 + count):
+            base = f"{RDMA}/mlx5_{number}"
+            machine.links[f"{base}/device/driver"] = "../../../bus/pci/drivers/mlx5_core"
+            machine.files[f"{base}/device/uevent"] = uevent(f"0000:{0x60 + number:02x}:00.0", "0x15b3", device)
+            told = {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "rate": words, "link_layer": layer}
+            machine.files.update({f"{base}/ports/1/{name}": text + "\n" for name, text in told.items()})
+
+    return change
+
+
+def each(*changes: Change) -> Change:
+    return lambda machine: [change(machine) for change in changes]
+
+
+def untold_models(machine: Machine) -> None:
+    for path in [path for path in machine.files if path.endswith("device/uevent")]:
+        del machine.files[path]
+
+
+def second_function(machine: Machine) -> None:
+    """Two ports of one card are two functions of one slot; the second has no cable."""
+    machine.files[f"{RDMA}/mlx5_3/device/uevent"] = uevent("0000:62:00.1", "0x15b3", "0x1021")
+
+
+HDR, NDR = "200 Gb/sec (4X HDR)", "400 Gb/sec (4X NDR)"
+
+
 @pytest.mark.parametrize(
     ("kind", "change", "expected"),
     [
         ("infiniband", lambda m: None, "PASS"),
+        ("infiniband", more_cards(2, HDR), "PASS"),
+        ("infiniband", more_cards(2, HDR, device="0x1021"), "WARN P2"),
+        ("infiniband", each(more_cards(2, HDR), rate("mlx5_3", HDR)), "WARN P1"),
+        ("infiniband", each(rate("mlx5_3", HDR), rate("mlx5_4", HDR)), "WARN P2"),
+        ("infiniband", each(rate("mlx5_3", "100 Gb/sec (1X NDR)"), rate("mlx5_4", "100 Gb/sec (1X NDR)")), "WARN P1"),
+        ("infiniband", each(more_cards(2, HDR), untold_models), "WARN P2"),
+        ("infiniband", more_cards(3, "25 Gb/sec (1X EDR)", layer="Ethernet"), "PASS"),
+        ("infiniband", physical("mlx5_3", "3: Disabled"), "WARN P2"),
+        ("infiniband", physical("mlx5_3", "2: Polling"), "FAIL P1"),
+        ("infiniband", physical("mlx5_3", "2: Polling", port="2"), "WARN P2"),
+        ("infiniband", each(physical("mlx5_3", "2: Polling"), second_function), "WARN P2"),
+        ("infiniband", each(physical("mlx5_3", "6: LinkErrorRecovery"), second_function), "FAIL P1"),
+        ("infiniband", each(physical("mlx5_2", "3: Disabled"), physical("mlx5_3", "2: Polling")), "FAIL P1"),
         ("infiniband", state("mlx5_3", "1: DOWN"), "FAIL P1"),
         ("infiniband", state("mlx5_3", "2: INIT"), "FAIL P1"),
         ("infiniband", state("mlx5_3", "5: ACTIVE_DEFER"), "PASS"),
@@ -187,7 +245,10 @@ def test_ports(kind: str, change: Change, expected: str, tmp_path: Path) -> None
 def test_counters(path: str, value: str, expected: str, tmp_path: Path) -> None:
     machine = of("p5")
     machine.files[path] = value + "\n"
-    assert worst(findings(machine, "node.net-counters", tmp_path)) == expected
+    found = findings(machine, "node.net-counters", tmp_path)
+    assert worst(found) == expected
+    if expected != "PASS":
+        assert [proof.source for one in found for proof in one.proofs] == [path]
 
 
 def test_counters_of_cards_that_tell_none(tmp_path: Path) -> None:
@@ -218,6 +279,59 @@ def test_names(name: str | None, expected: str, tmp_path: Path) -> None:
     if name is not None:
         machine.rank(0, environment={"MASTER_ADDR": name})
     assert worst(findings(machine, "node.dns", tmp_path, job="4711")) == expected
+
+
+def claim(name: str, **more: str) -> str:
+    """An environment that names MASTER_ADDR."""
+    return "".join(f"{key}={value}\0" for key, value in {"MASTER_ADDR": name, **more}.items())
+
+
+BAD = "no..such"  # no resolver has to be asked to refuse it
+
+
+@pytest.mark.parametrize(
+    ("process", "job", "expected"),
+    [
+        ({"environ": claim(BAD)}, None, "NOT-APPLICABLE"),  # a login shell
+        ({"environ": claim(BAD, SLURM_JOB_ID="4711")}, "4711", "PASS"),  # a stale export, beside ranks of the job
+        ({"environ": claim(BAD, SLURM_JOB_ID="4711", RANK="0"), "uid": "7"}, "4711", "PASS"),  # another user's claim
+        ({"environ": claim(BAD, RANK="0"), "job": "99"}, "4711", "PASS"),  # another job's rank
+        ({"environ": claim(BAD, RANK="0"), "job": "99"}, None, "WARN P2"),  # whatever a job goes by
+        ({"environ": claim(BAD, RANK="0"), "job": "4711"}, "4711", "FAIL P0"),
+    ],
+)
+def test_names_are_those_of_ranks(process: dict[str, str], job: str | None, expected: str, tmp_path: Path) -> None:
+    machine = of("p5")
+    if job is not None:
+        machine.rank(0, environment={"MASTER_ADDR": "localhost"})
+    whose = {key: value for key, value in process.items() if key == "job"}
+    machine.process(900, "bash", **whose, environ=process["environ"])
+    if "uid" in process:
+        (tmp_path / "root/proc/900").mkdir(parents=True)
+        try:
+            os.chown(tmp_path / "root/proc/900", int(process["uid"]), -1)
+        except PermissionError:
+            pytest.skip("as root alone")
+    assert worst(findings(machine, "node.dns", tmp_path, job=job)) == expected
+
+
+def test_a_resolver_that_is_away_is_the_nodes_own_fault() -> None:
+    row = {"why": "Temporary failure in name resolution", "code": -3, "jobs": ["99"]}
+    told = {"names": {"value": {"names": {"n7": row}, "more": 0, "asked": None}}}
+    (found,) = judged(check("node.dns"), Observation("n1", told), ["n1"])
+    assert (found.status, found.priority, found.values["job"]) == ("FAIL", "P0", "99")
+    row["code"] = -2  # such a name is not known
+    (found,) = judged(check("node.dns"), Observation("n1", told), ["n1"])
+    assert (found.status, found.priority) == ("WARN", "P2")
+
+
+def test_no_job_pushes_out_the_names_of_another(tmp_path: Path) -> None:
+    machine = of("p5").rank(0, environment={"MASTER_ADDR": "localhost"})
+    for number in range(40):
+        machine.process(900 + number, job="99", environ=claim(f"127.0.0.{number + 1}", RANK=str(number)))
+    found = findings(machine, "node.dns", tmp_path)
+    assert "localhost resolves" in [one.text for one in found]
+    assert "ranks here go by 25 more names than are resolved" in [one.text for one in found]
 
 
 NFT = """table inet filter {{
@@ -302,6 +416,40 @@ SAVED = (
             "PASS",
             id="W31: an interface's rule",
         ),
+        *(
+            (None, SAVED.format(policy=policy, rule=f"-A INPUT {rule}"), expected)
+            for policy, rule, expected in (
+                ("DROP", "-m set --match-set cluster src -j ACCEPT", "UNKNOWN"),
+                ("DROP", "-m set --match-set cluster src,dst -m tcp -p tcp -j ACCEPT", "UNKNOWN"),
+                ("ACCEPT", "-m set --match-set banned src -j DROP", "PASS"),
+                ("ACCEPT", "-m set ! --match-set cluster src -j DROP", "PASS"),
+                ("DROP", "-p tcp --tcp-flags FIN,SYN,RST,ACK SYN -j ACCEPT", "PASS"),
+                ("ACCEPT", "-p tcp --tcp-flags FIN,SYN,RST,ACK SYN -j DROP", "WARN P1"),
+                ("ACCEPT", "-p tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -j DROP", "PASS"),
+                ("ACCEPT", "-p tcp --syn -j DROP", "WARN P1"),
+                ("ACCEPT", "-p tcp -m recent --rcheck --name ssh --rsource -j DROP", "PASS"),
+                ("ACCEPT", "-s ! 10.0.0.0/8 -j DROP", "UNKNOWN"),
+                ("ACCEPT", "-j NFQUEUE --queue-num 0", "UNKNOWN"),
+                ("ACCEPT", "-j LOG --log-prefix drop", "PASS"),
+                ("ACCEPT", "", "PASS"),
+            )
+        ),
+        *(
+            (NFT.format(policy="accept", rule=f"tcp dport {rule}"), None, expected)
+            for rule, expected in (
+                ('29400-65535 counter packets 0 bytes 0 xt target "REJECT"', "UNKNOWN"),
+                ('22 counter packets 0 bytes 0 xt target "REJECT"', "PASS"),
+                ('29400-65535 counter packets 0 bytes 0 xt target "LOG"', "PASS"),
+                ("29400-65535 counter packets 0 bytes 0 # reject-with icmp-port-unreachable", "UNKNOWN"),
+                ("29400-65535 counter packets 0 bytes 0 # LOG level warning", "PASS"),
+                ("29400-65535 counter packets 0 bytes 0 queue flags bypass to 0", "UNKNOWN"),
+                ("29400-65535 counter packets 0 bytes 0", "PASS"),
+            )
+        ),
+        *(
+            (NFT.format(policy="drop", rule=f"{rule} counter packets 0 bytes 0 accept"), None, "UNKNOWN")
+            for rule in ('xt match "set"', "# match-set cluster src")
+        ),
         pytest.param(None, None, "UNKNOWN", id="W27: not read is not open"),
     ],
 )
@@ -313,6 +461,30 @@ def test_firewall(nft: str | None, saved: str | None, expected: str, tmp_path: P
     if saved is not None:
         machine.says("iptables-save", saved)
     assert worst(findings(machine, "node.firewall", tmp_path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("legacy", "expected"),
+    [
+        (None, "UNKNOWN"),
+        (SAVED.format(policy="ACCEPT", rule="-A INPUT -p tcp --dport 22 -j DROP"), "PASS"),
+        (SAVED.format(policy="DROP", rule=""), "WARN P1"),
+    ],
+)
+def test_rules_of_the_other_iptables(legacy: str | None, expected: str, tmp_path: Path) -> None:
+    machine = of("p5")
+    warning = "# Warning: iptables-legacy tables present, use iptables-legacy-save to see them"
+    machine.commands["iptables-save"] = f"echo '{warning}' >&2"
+    if legacy is not None:
+        machine.says("iptables-legacy-save", legacy)
+    assert worst(findings(machine, "node.firewall", tmp_path)) == expected
+
+
+def test_rules_that_are_cut_are_not_walked(tmp_path: Path) -> None:
+    """What lets traffic in may stand in the rest."""
+    machine = of("p5").says("nft", NFT.format(policy="drop", rule="tcp dport 22 accept\n" * 120000 + "accept"))
+    machine.says("iptables-save", SAVED.format(policy="ACCEPT", rule=""))
+    assert worst(findings(machine, "node.firewall", tmp_path)) == "UNKNOWN"
 
 
 @pytest.mark.parametrize(

@@ -153,21 +153,28 @@ ANSWER = """Job summary
 
 
 @pytest.fixture
-def ras_port() -> Iterator[int]:
+def heard() -> list[str]:
+    """Who connected to `ras_port`."""
+    return []
+
+
+@pytest.fixture
+def ras_port(heard: list[str]) -> Iterator[int]:
     """Somebody who greets as NCCL's RAS does, and answers ``VERBOSE STATUS`` with `ANSWER`."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=_serve, args=(server,), daemon=True)
+        thread = threading.Thread(target=_serve, args=(server, heard), daemon=True)
         thread.start()
         yield server.getsockname()[1]
         server.close()
 
 
-def _serve(server: socket.socket) -> None:
+def _serve(server: socket.socket, heard: list[str]) -> None:
     while True:
         try:
-            client, _ = server.accept()
+            client, address = server.accept()
         except OSError:
             return
+        heard.append(address[0])
         with client:
             client.recv(200)
             client.sendall(b"SERVER PROTOCOL 2\n")
@@ -189,6 +196,41 @@ def test_what_ras_complains_of(ras_port: int, tmp_path: Path) -> None:
         ("WARN", "P1", "NCCL's RAS tells of processes that give no data or are considered dead"),
         ("WARN", "P2", "NCCL's RAS tells of ranks at different operations"),
     }
+
+
+@pytest.mark.parametrize("job", ["4711", None])
+def test_each_job_is_asked_at_its_own_ras(job: str | None, ras_port: int, heard: list[str], tmp_path: Path) -> None:
+    """Job 99 chose an address: nobody asks there for job 4711, and what is said there is said of job 99."""
+    machine = of("p5").rank(0, NCCL, environment={"NCCL_RAS_ADDR": "127.0.0.1:1"})
+    environ = f"RANK=0\0NCCL_RAS_ADDR=127.0.0.1:{ras_port}\0"
+    machine.process(800, job="99", environ=environ, maps=f"7f00-7f01 r-xp 0000 00:00 1  {NCCL}\n")
+    found = findings(machine, "node.ras", tmp_path, job=job, options={"ras": {"status": True}})
+    assert len(heard) == (job is None)
+    told = {(one.status, one.values.get("job")) for one in found}
+    assert told == ({("UNKNOWN", None)} if job else {("UNKNOWN", None), ("WARN", "99")})
+
+
+@pytest.mark.parametrize(
+    ("listens", "expected"), [(True, "PASS"), (False, "UNKNOWN")], ids=["a rank of the job", "somebody else"]
+)
+def test_what_listens_there_must_be_a_rank(
+    listens: bool, expected: str, ras_port: int, heard: list[str], tmp_path: Path
+) -> None:
+    machine = of("p5").rank(0, NCCL, environment={"NCCL_RAS_ADDR": f"127.0.0.1:{ras_port}"})
+    machine.links["/proc/5000/fd/9"] = "socket:[77]"
+    port = ras_port if listens else ras_port - 1
+    row = f" 0: 0100007F:{port:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 77 1\n"
+    machine.files["/proc/5000/net/tcp"] = "head\n" + row
+    assert worst(findings(machine, "node.ras", tmp_path, job="4711")) == expected
+    assert bool(heard) == listens
+
+
+@pytest.mark.parametrize("address", ["nonsense", "203.0.113.7:28028", "[2001:db8::7]:80", "localhost:99999", ":28028"])
+def test_no_other_host_is_asked(address: str, tmp_path: Path) -> None:
+    machine = of("p5").rank(0, NCCL, environment={"NCCL_RAS_ADDR": address})
+    (found,) = findings(machine, "node.ras", tmp_path, job="4711")
+    assert found.status == "UNKNOWN" and "Error" not in found.text
+    assert "is no " in found.text
 
 
 def test_no_ras_where_a_rank_runs_is_not_observed(tmp_path: Path) -> None:
@@ -324,6 +366,14 @@ def mounted(*rows: str) -> Change:
     return change
 
 
+def nvme(words: str) -> Change:
+    def change(machine: Machine) -> None:
+        machine.files["/proc/self/mounts"] += f"/dev/nvme1n1 /opt/dlami/nvme {words} 0 0\n"
+        machine.room("/opt/dlami/nvme", 27000.0)
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "expected", "words"),
     [
@@ -334,6 +384,14 @@ def mounted(*rows: str) -> Change:
         (lambda m: m.room("/var", 50.0, used=0.97), "FAIL P1", "/var is full"),
         (lambda m: m.room("/opt/sagemaker", 50.0, used=0.91), "FAIL P1", "/opt/sagemaker"),
         (lambda m: m.room("/", 100.0, inodes_used=0.95), "FAIL P1", "inodes"),
+        (lambda m: m.room("/opt/dlami/nvme", 27000.0, used=0.85), "PASS", "2 local file systems have room"),
+        (lambda m: m.room("/opt/dlami/nvme", 27000.0, used=0.92), "WARN P2", "/opt/dlami/nvme is nearly full"),
+        (lambda m: m.room("/opt/dlami/nvme", 27000.0, used=1.0), "FAIL P1", "/opt/dlami/nvme is full"),
+        (lambda m: m.room("/opt/dlami/nvme", 27000.0, inodes_used=0.95), "FAIL P1", "/opt/dlami/nvme has hardly any"),
+        (lambda m: m.room("/dev/shm", 100.0, used=1.0), "PASS", "1 local file systems have room"),
+        (nvme("ext4 ro,relatime"), "FAIL P1", "/opt/dlami/nvme is read-only"),
+        (nvme("ext4 rw,relatime"), "PASS", "2 local file systems have room"),
+        (nvme("squashfs ro"), "PASS", "1 local file systems have room"),
         (lambda m: m.files.update({"/proc/self/mounts": "/dev/root / ext4 ro,relatime 0 0\n"}), "FAIL P0", "read-only"),
         (lambda m: m.rooms.clear(), "UNKNOWN", "no local file system"),
         (mounted("/dev/loop0 / squashfs ro 0 0", VAR), "PASS", "1 local file systems have room"),
@@ -378,7 +436,14 @@ def test_nvme(kind: str, hyperpod: bool, mounted: bool, expected: str, tmp_path:
         (machines.chrony(0.3), None, None, "WARN P2"),
         (None, "Timezone=UTC\nNTP=yes\nNTPSynchronized=yes\nTimeUSec=x", None, "PASS"),
         (None, "NTPSynchronized=no", None, "WARN P1"),
-        (None, "NTPSynchronized=yes", 5.0, "FAIL P1"),
+        (machines.chrony(0.000012), None, 5.0, "WARN P2"),  # this host's is off
+        (machines.chrony(0.000012), None, 0.3, "WARN P2"),
+        (machines.chrony(-3.0), None, -3.0, "FAIL P1"),
+        (machines.chrony(0.00001, "Not synchronised"), None, 5.0, "FAIL P1"),
+        (None, "NTPSynchronized=yes", 5.0, "WARN P2"),
+        (None, "NTPSynchronized=no", 5.0, "FAIL P1"),
+        (None, None, 5.0, "WARN P1"),
+        (None, None, 0.3, "WARN P2"),
         (None, None, 0.001, "PASS"),
         pytest.param(None, None, None, "UNKNOWN", id="W27: nobody tells"),
     ],
@@ -395,7 +460,7 @@ def test_clock(
     assert worst(findings(machine, "node.clock", tmp_path, offset_s=offset_s)) == expected
 
 
-@pytest.mark.parametrize(("offset_s", "expected"), [(None, "UNKNOWN"), (0.001, "PASS"), (5.0, "FAIL P1")])
+@pytest.mark.parametrize(("offset_s", "expected"), [(None, "UNKNOWN"), (0.001, "PASS"), (5.0, "WARN P2")])
 def test_a_clock_kept_by_ptp(offset_s: float | None, expected: str, tmp_path: Path) -> None:
     """phc2sys does not tell the kernel so."""
     machine = of("p5").process(80, "phc2sys").says("timedatectl", "NTPSynchronized=no")

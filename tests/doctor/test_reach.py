@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -53,6 +54,12 @@ def test_ways_are_tried_in_turn() -> None:
 def test_why_nothing_came(ways: Sequence[Exception], why: str, tried: bool) -> None:
     answer = asked("n1", *(Told(str(at), error) for at, error in enumerate(ways)))
     assert why in answer.why and answer.tried == tried and not answer.data
+
+
+def test_an_answer_that_is_too_large_is_no_fault_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "_MAX_BYTES", 1 << 10)
+    (answer,) = ask_all(["n1"], lambda _: [Here(sys.executable)], lambda _: b"print('x' * 4096)", limit_s=20.0)
+    assert "larger than" in answer.why and not answer.tried
 
 
 def test_a_node_that_hangs_costs_itself() -> None:

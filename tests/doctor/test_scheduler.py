@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -124,6 +124,34 @@ def test_munge(here: str, there: str, expected: set[Any]) -> None:
     assert words(found("munge", seen(munge=here, credentials={"n1": there}))) == expected
 
 
+GOOD, AHEAD, OLD, KEY = "Success (0)", "Rewound credential (16)", "Expired credential (15)", "Invalid credential (13)"
+
+
+@pytest.mark.parametrize(
+    ("there", "accused", "said"),
+    [
+        ([GOOD, GOOD, GOOD, AHEAD], {("n3",)}, "its clock is ahead"),
+        ([GOOD, GOOD, OLD, AHEAD], {("n2",), ("n3",)}, "its clock is behind"),
+        ([GOOD, GOOD, GOOD, KEY], {("n3",)}, "its munge key"),
+        ([GOOD, GOOD, AHEAD, AHEAD], {("n2",), ("n3",)}, "its clock is ahead"),
+        ([AHEAD, AHEAD, AHEAD, AHEAD], {()}, "credentials of 4 of 4 nodes are of the future here"),
+        ([GOOD, OLD, OLD, OLD], {()}, "look at this host first"),
+        ([KEY, KEY, KEY], {()}, "munge keys of 3 of 3 nodes and of this host differ: look at this host first"),
+        ([AHEAD], {()}, "which of the two is wrong is not told"),
+        ([KEY], {()}, "which of the two is wrong is not told"),
+        (["unmunge: no answer within 10 s"], {("n0",)}, "no answer in time"),
+    ],
+)
+def test_whose_munge_it_is(there: Sequence[str], accused: set[Any], said: str) -> None:
+    told = found("munge", seen(credentials={f"n{at}": one for at, one in enumerate(there)}))
+    wrong = [one for one in told if one.status != "PASS"]
+    assert {tuple(one.nodes) for one in wrong} == accused
+    assert {(one.status, one.priority) for one in wrong} == {
+        ("UNKNOWN", None) if "unmunge" in there[0] else ("FAIL", "P0")
+    }
+    assert any(said in one.text for one in wrong), [one.text for one in wrong]
+
+
 @pytest.mark.parametrize(
     ("versions", "expected"),
     [
@@ -207,6 +235,23 @@ def row(
 )
 def test_stuck_jobs(queue: str, expected: tuple[str, str | None]) -> None:
     assert words(found("stuck-jobs", seen(queue=queue))) == {expected}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda text: text, "P1"),
+        (lambda text: text.replace("Gres=gpu:8", "Gres=(null)"), "P2"),  # CPU nodes, and a job that may want GPUs
+        (lambda text: text.replace("RealMemory=1000", "RealMemory=500"), "P2"),
+        (lambda text: text.replace("BootTime", "ActiveFeatures=h100 BootTime"), "P2"),
+        (lambda text: text.replace("BootTime=1789000000", "BootTime=1789000001"), "P1"),
+        (lambda text: text.replace("Gres=gpu:8", "Gres=(null)").replace("Partitions=gpu,all", "Partitions=cpu"), "P1"),
+    ],
+)
+def test_idle_nodes_of_another_kind_may_be_none_for_the_job(change: Callable[[str], str], expected: str) -> None:
+    nodes = node("n1", "ALLOCATED") + node("n2") + node("n3") + change(node("n4"))
+    (one,) = found("stuck-jobs", seen(queue=row("PENDING", "Resources", submit=6000), nodes=nodes))
+    assert (one.status, one.priority) == ("WARN", expected)
 
 
 def test_a_completing_job_names_the_node_that_holds_it() -> None:

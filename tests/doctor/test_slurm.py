@@ -58,6 +58,30 @@ def test_the_socket_of_munge(slurm: StandIn, line: str, words: list[str]) -> Non
     assert asked(slurm).munge_socket() == words
 
 
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("echo MUNGE:AwQ:", "STATUS: Success (0) of MUNGE:AwQ:"),
+        (
+            "echo 'munge: Error: Failed to access /run/munge/munge.socket.2' >&2; exit 6",
+            "munge: Error: Failed to access",
+        ),
+        ("exit 6", ""),
+    ],
+)
+def test_munge_that_makes_none_says_why(
+    made: str, said: str, slurm: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not that nothing came to be read."""
+    for name, script in {"munge": made, "unmunge": 'echo "STATUS: Success (0) of $(cat)"'}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr("nccl_slurm.doctor.slurm._MUNGE_ENV", {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    told = asked(slurm)._munge()
+    assert isinstance(told, str) and told.strip().startswith(said)
+    assert bool(told.strip()) == bool(said)
+
+
 def test_plugins(slurm: StandIn, tmp_path: Path) -> None:
     stack = tmp_path / "plugstack.conf"
     (tmp_path / "more.d").mkdir()

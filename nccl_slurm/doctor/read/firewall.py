@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -170,8 +170,15 @@ def _least(found: Iterable[Match]) -> Match:
 
 _BASE = re.compile(r"type filter hook (input|output)\b.*?policy (\w+)", re.IGNORECASE)
 _TABLE = re.compile(r"table (\w+) (\S+) \{")
-_TEXTS = re.compile(r'\b(?:comment|prefix) "[^"]*"|#.*')
+_TEXTS = re.compile(r'\b(?:comment|prefix) "[^"]*"')
 _VERDICT = re.compile(r"\b(accept|drop|reject|return|(?:jump|goto) (\S+))(?: with .*)?\s*\Z")
+#: What decides without a word of nft's own: a program (queue), or a target of iptables that nft can't say, which it
+#: prints as ``xt target "REJECT"`` or, older ones, as ``# REJECT`` (nftables src/xt.c). Targets that only mark or log
+#: decide nothing.
+_FOREIGN = re.compile(
+    r'(?:\bxt target "|#)(?! *(?:xt_)?(?:N?F?LOG|ULOG|(?:CONN)?(?:SEC)?MARK|TRACE|CT|TCPMSS|AUDIT|SET|DSCP|TOS)\b)'
+    r".*|\bqueue\b.*"
+)
 _VALUE = r"(!= )?(\{[^}]*\}|\S+)"
 _STATE = re.compile(rf"\bct state {_VALUE}")
 _INTERFACE = re.compile(rf"\b[io]if(?:name)? {_VALUE}")
@@ -202,7 +209,9 @@ def in_nft(text: str) -> Ruleset:
         elif base and chain:
             drops = base.group(2).lower() != "accept"
             found.bases.append(Base(chain, base.group(1).lower(), drops, line))
-        elif chain and line not in ("}", ""):
+        elif line == "}":
+            chain = ""
+        elif chain and line:
             found.lines.setdefault(chain, []).append(line)
     return found
 
@@ -213,10 +222,13 @@ def _nft_rule(line: str, chain: str) -> Rule:
     verdict = _VERDICT.search(bare)
     if " vmap " in bare and not _OTHERS.search(bare):
         return Rule(line, "accept", match="in-doubt")
-    if verdict is None:
+    foreign = None if verdict else _FOREIGN.search(bare)
+    end = verdict or foreign
+    if end is None:
         return Rule(line, "")
-    rest, word = bare[: verdict.start()], verdict.group(1).split()[0]
-    target = f"{table} {verdict.group(2)}" if verdict.group(2) else ""
+    rest = bare[: end.start()]
+    word = verdict.group(1).split()[0] if verdict else "drop"
+    target = f"{table} {verdict.group(2)}" if verdict and verdict.group(2) else ""
     matches = [_of_state(one) for one in _STATE.findall(rest)] + [_of_names(*one) for one in _INTERFACE.findall(rest)]
     nets = [Net(_words(value), bool(inverted)) for inverted, value in _ADDRESS.findall(rest)]
     ports, odd = _of_ports([(bool(inverted), ",".join(_words(value))) for inverted, value in _PORT.findall(rest)])
@@ -224,7 +236,7 @@ def _nft_rule(line: str, chain: str) -> Rule:
         matches.append("no")
     for known in (_STATE, _INTERFACE, _ADDRESS, _PORT, _EMPTY):
         rest = known.sub("", rest)
-    matches += [odd, "in-doubt" if rest.strip() else "yes"]
+    matches += [odd, "in-doubt" if foreign or rest.strip() else "yes"]
     return Rule(line, "drop" if word == "reject" else word, target, _least(matches), ports, nets)
 
 
@@ -256,7 +268,15 @@ def _of_ports(found: Sequence[tuple[bool, str]]) -> tuple[tuple[tuple[int, int],
 # iptables
 
 _HOOKS = {"INPUT": "input", "OUTPUT": "output"}
-_TARGETS = {"ACCEPT": "accept", "DROP": "drop", "REJECT": "drop", "RETURN": "return"}
+#: Targets after which another program, or an answer of the kernel's own, decides.
+_BY_OTHERS = ("NFQUEUE", "QUEUE", "SYNPROXY", "TARPIT")
+_TARGETS = {
+    "ACCEPT": "accept",
+    "DROP": "drop",
+    "REJECT": "drop",
+    "RETURN": "return",
+    **dict.fromkeys(_BY_OTHERS, "drop"),
+}
 _QUIET = frozenset({"tcp", "conntrack", "state", "multiport", "comment"})
 _NARROW = frozenset({"limit", "hashlimit", "connlimit", "recent", "pkttype", "addrtype", "icmp", "udp", "rpfilter"})
 
@@ -281,31 +301,40 @@ def in_iptables(text: str) -> Ruleset:
 
 
 def _iptables_rule(line: str, _chain: str) -> Rule:
-    words = re.sub(r'"(?:[^"\\]|\\.)*"', "text", line).split()[2:]
-    verdict, target, inverted = "", "", False
+    verdict, target = "", ""
     matches: list[Match] = ["yes"]
     nets, ports = [], []
-    pairs = iter(words)
-    for word in pairs:
-        if word == "!":
-            inverted = True
-            continue
-        value = next(pairs, "")
-        if word in ("-j", "-g"):
+    for word, values, inverted in _options(line):
+        value = values[0] if values else ""
+        if word in ("-j", "-g"):  # what follows are words of the target's own
             verdict, target = _TARGETS.get(value, "goto" if word == "-g" else "jump"), value
+            matches.append("in-doubt" if value in _BY_OTHERS else "yes")
             break
         if word in ("-s", "-d"):
             nets.append(Net((value,), inverted))
         elif word in ("--dport", "--dports", "--destination-port"):
             ports.append((inverted, value))
         else:
-            matches.append(_of_option(word, value, inverted))
-        inverted = False
+            matches.append(_of_option(word, values, inverted))
     ranges, odd = _of_ports(ports)
     return Rule(line, verdict, target, _least([*matches, odd]), ranges, nets)
 
 
-def _of_option(word: str, value: str, inverted: bool) -> Match:
+def _options(line: str) -> Iterator[tuple[str, list[str], bool]]:
+    """Each with all its values: none (``--syn``), one, or two (``--match-set peers src``). ``!`` stands before it, in
+    old versions behind."""
+    words = re.sub(r'"(?:[^"\\]|\\.)*"', "text", line).split()[2:]
+    starts = [at for at, word in enumerate(words) if word.startswith("-")]
+    for at, end in zip(starts, [*starts[1:], len(words)], strict=False):
+        values = words[at + 1 : end]
+        if values[-1:] == ["!"]:
+            del values[-1]
+        inverted = words[max(0, at - 1)] == "!" or values[:1] == ["!"]
+        yield words[at], [word for word in values if word != "!"], inverted
+
+
+def _of_option(word: str, values: Sequence[str], inverted: bool) -> Match:
+    value = values[0] if values else ""
     if word in ("-i", "-o"):
         return _of_names("!" if inverted else "", value)
     if word in ("--ctstate", "--state"):
@@ -314,6 +343,12 @@ def _of_option(word: str, value: str, inverted: bool) -> Match:
         return "yes" if (value in ("tcp", "all", "6")) != inverted else "no"
     if word == "-m":
         return "no" if value in _NARROW else "yes" if value in _QUIET else "local" if value == "set" else "in-doubt"
-    if word == "--tcp-flags":
-        return "no"
+    if word in ("--tcp-flags", "--syn"):
+        return "yes" if (word == "--syn" or _is_first(values)) != inverted else "no"
     return "yes" if word == "--comment" else "local" if word == "--match-set" else "in-doubt"
+
+
+def _is_first(values: Sequence[str]) -> bool:
+    """``mask set``, as in ``FIN,SYN,RST,ACK SYN``: whether a connection's first packet, with SYN alone, is so."""
+    mask, wanted = ([] if one == "NONE" else one.split(",") for one in (*values, "", "")[:2])
+    return set(wanted) == ({"SYN"} if {"SYN", "ALL"} & set(mask) else set())

@@ -14,7 +14,8 @@ __all__ = ["Device", "Port", "devices", "named"]
 
 _PATH = re.compile(r".*/infiniband/([^/]{1,60})/(.+)\Z")
 _PORT = re.compile(r"ports/([0-9]{1,3})/(?:(?:hw_)?counters/)?([a-z_0-9]{1,60})\Z")
-_COUNTER = re.compile(r"(?:ports/[0-9]{1,3}/)?(?:hw_)?counters/([A-Za-z_0-9]{1,60})\Z")
+_COUNTER = re.compile(r"(?:ports/[0-9]{1,3}/)?(?:hw_)?counters/[A-Za-z_0-9]{1,60}\Z")
+_UEVENT = re.compile(r"^(PCI_ID|PCI_SUBSYS_ID|PCI_SLOT_NAME)=([0-9A-Fa-f:.]{1,40})$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,15 @@ class Port:
     physical: str | None = None
     rate: str | None = None
     layer: str | None = None
-    counters: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Device:
-    """``driver``: of its PCI function (efa, mlx5_core). ``p2p``: who gives EFA the GPUs' pages, empty for nobody."""
+    """``driver``: of its PCI function (efa, mlx5_core). ``p2p``: who gives EFA the GPUs' pages, empty for nobody.
+
+    ``counters``: by their file below the device (``ports/1/hw_counters/rx_drops``). ``model``: PCI ids of the card and
+    of its board, empty where they are not told, as ``slot`` (``0000:60:00.0``).
+    """
 
     name: str
     driver: str | None
@@ -37,6 +41,8 @@ class Device:
     firmware: str | None = None
     p2p: str | None = None
     counters: Mapping[str, int] = field(default_factory=dict)
+    model: str = ""
+    slot: str = ""
 
     @property
     def efa(self) -> bool:
@@ -59,13 +65,16 @@ def named(state: str | None) -> str | None:
 
 
 def _device(name: str, files: Mapping[str, str]) -> Device:
+    told = dict(_UEVENT.findall(files.get("device/uevent", "")))
     return Device(
         name,
         files.get("device/driver", "").rsplit("/", 1)[-1] or None,
         tuple(_ports(files)),
         files.get("fw_ver") or None,
         files.get("device/p2p"),
-        _counters(files, "hw_counters/"),
+        _counters(files),
+        " ".join(filter(None, (told.get("PCI_ID"), told.get("PCI_SUBSYS_ID")))),
+        told.get("PCI_SLOT_NAME", ""),
     )
 
 
@@ -79,14 +88,12 @@ def _ports(files: Mapping[str, str]) -> Iterable[Port]:
             named(files.get(base + "phys_state")),
             files.get(base + "rate"),
             files.get(base + "link_layer"),
-            _counters(files, base),
         )
 
 
-def _counters(files: Mapping[str, str], base: str) -> dict[str, int]:
-    found = {}
-    for path, text in files.items():
-        match = _COUNTER.match(path) if path.startswith(base) else None
-        if match and text.isascii() and text.isdigit() and len(text) <= 20:
-            found[match.group(1)] = int(text)
-    return found
+def _counters(files: Mapping[str, str]) -> dict[str, int]:
+    return {
+        path: int(text)
+        for path, text in files.items()
+        if _COUNTER.match(path) and text.isascii() and text.isdigit() and len(text) <= 20
+    }

@@ -33,8 +33,10 @@ class Process:
 class Gpu:
     """``volatile``, ``aggregate``: uncorrected ECC errors since the driver was loaded, and of the board's life.
 
-    ``remapped``: rows that are, by uncorrectable errors. ``throttle``: reasons that are active. ``fabric``: state and
-    status of its registration with the NVSwitch fabric. Clocks in MHz, power in W, ``width`` in lanes.
+    ``remapped``: rows that are, by uncorrectable errors. ``repairs``: what of the board waits for a reset to be
+    repaired. ``resets``: resets that the driver asks for in the words before ``recovery``. ``throttle``: reasons that
+    are active. ``fabric``: state and status of its registration with the NVSwitch fabric, ``health``: what is told of
+    its ways there. Clocks in MHz, power in W, ``width`` in lanes.
     """
 
     index: int
@@ -51,9 +53,12 @@ class Gpu:
     remapped: int | None = None
     retired_pending: bool | None = None
     unrepairable: bool | None = None
+    repairs: tuple[str, ...] = ()
     recovery: str | None = None
+    resets: tuple[str, ...] = ()
     throttle: tuple[str, ...] | None = None
     fabric: tuple[str | None, str | None] = (None, None)
+    health: tuple[tuple[str, str], ...] = ()
     gen: int | None = None
     gen_max: int | None = None
     width: int | None = None
@@ -126,15 +131,30 @@ def _gpu(one: dict[str, Any], node: ElementTree.Element) -> Gpu:
         remapped=remapped["uncorrectable"],
         retired_pending=_flag(node, "retired_pages/pending_retirement", "retired_pages/pending_blacklist"),
         unrepairable=_flag(node, "ecc_errors/unrepairable_memory"),
+        repairs=_yes(node, "ecc_errors", ("channel_repair_pending", "tpc_repair_pending")),
         recovery=one["recovery_action"],
+        resets=_yes(node, "gpu_reset_status", ("reset_required", "drain_and_reset_recommended")),
         throttle=None if throttle is None or not _tells_reasons(node) else tuple(throttle),
         fabric=(_word(node, "fabric/state"), _word(node, "fabric/status")),
+        health=_health(node),
         **_links(node),
         **_rates(node),
         temperature=_whole(node, "temperature/gpu_temp"),
         mig=_enabled(_word(node, "mig_mode/current_mig")),
         persistence=_enabled(_word(node, "persistence_mode")),
     )
+
+
+def _yes(node: ElementTree.Element, group: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Those of a group that are said to be so; where a driver has given one up, it says that in a sentence."""
+    return tuple(name for name in names if base.flag(_word(node, f"{group}/{name}")))
+
+
+def _health(node: ElementTree.Element) -> tuple[tuple[str, str], ...]:
+    """Of drivers from 570 on, in order; what is not told is left out."""
+    told = node.find("fabric/health")
+    words = [] if told is None else [(one.tag, _word(told, one.tag)) for one in told]
+    return tuple((name[:60], word) for name, word in words if word is not None)
 
 
 def _tells_reasons(node: ElementTree.Element) -> bool:

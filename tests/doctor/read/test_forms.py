@@ -205,9 +205,14 @@ def test_pci_functions() -> None:
 def test_rdma_devices() -> None:
     base = "/sys/class/infiniband/rdmap16s0"
     files = {f"{base}/ports/1/state": "4: ACTIVE\n", f"{base}/ports/1/hw_counters/rx_drops": "7\n"}
-    files |= {f"{base}/device/driver": "../efa", f"{base}/fw_ver": "0.0.0.0\n"}
+    files |= {f"{base}/device/driver": "../efa", f"{base}/fw_ver": "0.0.0.0\n", f"{base}/hw_counters/lifespan": "12\n"}
+    files[f"{base}/device/uevent"] = (
+        "DRIVER=efa\nPCI_ID=1D0F:EFA2\nPCI_SUBSYS_ID=1D0F:EFA2\nPCI_SLOT_NAME=0000:10:00.0\n"
+    )
     (found,) = ports.devices(files)
-    assert found.efa and found.ports[0].state == "ACTIVE" and found.ports[0].counters == {"rx_drops": 7}
+    assert found.efa and found.ports[0].state == "ACTIVE"
+    assert found.counters == {"ports/1/hw_counters/rx_drops": 7, "hw_counters/lifespan": 12}
+    assert (found.model, found.slot) == ("1D0F:EFA2 1D0F:EFA2", "0000:10:00.0")
 
 
 def test_interfaces_of_real_devices() -> None:

@@ -55,6 +55,17 @@ def _vbios(seen: Observation) -> str | None:
     return _joined(gpu.vbios for gpu in machine.gpus(seen))
 
 
+def _power(seen: Observation) -> str | None:
+    """By the boards' own defaults: nodes of one machine type may have several boards."""
+    told = ((gpu.power_limit, gpu.power_default) for gpu in machine.gpus(seen))
+    return _joined(f"{limit / default:.0%} of the default" for limit, default in told if limit and default)
+
+
+def _lanes(seen: Observation) -> str | None:
+    told = ((gpu.width, gpu.width_max) for gpu in machine.gpus(seen))
+    return _joined("all" if width == most else f"{width} of {most}" for width, most in told if width and most)
+
+
 def _library(kind: str) -> Callable[[Observation], str | None]:
     """Of the ranks that run there, by what the file says of itself."""
 
@@ -120,6 +131,8 @@ ITEMS: Sequence[Item] = (
     Item("kernel", "P2", _kernel),
     Item("operating system", "P2", _os),
     Item("GPU firmware (VBIOS)", "P2", _vbios, by="type"),
+    Item("power limit of GPUs", "P1", _power, by="type"),
+    Item("PCIe lanes of GPUs", "P1", _lanes, by="type"),
     Item("firmware of RDMA cards", "P2", _firmware, by="type"),
     Item("MTU", "P1", _mtu, by="type"),
     Item("slurmd", "P2", _slurmd),

@@ -75,7 +75,10 @@ def ranks(observed: JobObserved) -> Ranks:
             unseen[name] = str(error)
             continue
         more = more or bool(told.get("more")) or bool(told.get("unreadable"))
-        processes += _of_node(name, told["ranks"])
+        whole = [row for row in told["ranks"] if not (isinstance(row, dict) and row.get("cut"))]
+        if len(whole) < len(told["ranks"]):
+            unseen[name] = f"{len(told['ranks']) - len(whole)} have more settings or libraries than are read"
+        processes += _of_node(name, whole)
     seen = _real(processes)
     if not seen:
         raise NotObserved("no rank of the job was seen on its nodes (ended, or not yours)")

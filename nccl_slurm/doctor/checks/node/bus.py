@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,19 +20,21 @@ _PEERMEM = ("nvidia_peermem", "efa_nv_peermem", "nv_peer_mem")
 #: From Linux 5.12 on a device's memory is shared by DMA-BUF; of NVIDIA's drivers the open one does its part.
 _DMABUF_KERNEL = (5, 12)
 
-_GRACE = re.compile(r"\bG[HB][0-9]{3}\b")
-
 
 def _links(look: Look) -> Iterator[Finding]:
-    """Width of GPUs and of RDMA cards. One link of fewer lanes than its peers' is a bad contact or a dying board; where
-    all are alike, the machine is built so. A lower speed is how an idle GPU saves power: busy ones count alone."""
+    """Width of GPUs and of RDMA cards. One link of fewer lanes than those of like boards is a bad contact or a dying
+    board; where all are alike, or there is one, the machine may be built so. A lower speed is how an idle GPU saves
+    power: busy ones count alone."""
     if machine.has_gpus(look.seen) is False and not look.seen.present("rdma-drivers"):
         yield look.not_applicable("no GPU and no RDMA card")
         return
     links = _all_links(look)
     if not links:
         raise NotObserved("neither the driver nor the kernel tells the width of a link")
-    wrong = [finding for kind in sorted({one.kind for one in links}) for finding in _of_kind(look, kind, links)]
+    groups: dict[tuple[str, str], list[_Link]] = {}
+    for one in links:
+        groups.setdefault((one.kind, one.board), []).append(one)
+    wrong = [finding for _, mine in sorted(groups.items()) for finding in _of_board(look, mine)]
     yield from wrong
     if not wrong:
         yield look.passed(f"all {len(links)} links that tell a width have all their lanes")
@@ -41,9 +42,10 @@ def _links(look: Look) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class _Link:
-    """``slow``: words on a generation below what both ends can, under load."""
+    """``board``: what it is compared by. ``slow``: words on a generation below what both ends can, under load."""
 
     kind: str
+    board: str
     label: str
     slot: str
     width: int
@@ -54,12 +56,13 @@ class _Link:
 
 def _all_links(look: Look) -> list[_Link]:
     """GPUs by nvidia-smi, else by the kernel; cards by the kernel."""
+    found = machine.functions(look.seen, "pci-links", "pci-devices")
+    boards = {one.slot[:-2]: one.device for one in found}
     try:
-        links = [link for gpu in machine.gpus(look.seen) for link in _of_gpu(gpu)]
+        links = [link for gpu in machine.gpus(look.seen) for link in _of_gpu(gpu, boards.get(gpu.bus or "", ""))]
     except NotObserved:
         links = []
     listed = {one.slot for one in links}
-    found = machine.functions(look.seen, "pci-links")
     gpus = {one.slot for one in pci.gpus(found)}
     for one in found:
         if (one.driver in _NETWORK or one.slot in gpus) and one.slot[:-2] not in listed:
@@ -72,31 +75,30 @@ def _of_function(one: pci.Function, kind: str) -> Iterator[_Link]:
         return
     words = f"current_link_width {one.width}, max_link_width {one.width_max}"
     proof = Proof(f"/sys/bus/pci/devices/{one.slot}", words)
-    yield _Link(kind, f"{kind} {one.slot}", one.slot, one.width, one.width_max, proof)
+    yield _Link(kind, one.device, f"{kind} {one.slot}", one.slot, one.width, one.width_max, proof)
 
 
-def _of_gpu(gpu: Gpu) -> Iterator[_Link]:
+def _of_gpu(gpu: Gpu, board: str) -> Iterator[_Link]:
     if gpu.width is None or gpu.width_max is None:
         return
     proof = machine.smi_proof(f"{gpu.bus} link_width {gpu.width}x of {gpu.width_max}x, gen {gpu.gen} of {gpu.gen_max}")
     idle = gpu.throttle is None or "gpu_idle" in gpu.throttle
     slow = not idle and gpu.gen is not None and gpu.gen_max is not None and gpu.gen < gpu.gen_max
     words = f"PCIe generation {gpu.gen} of {gpu.gen_max} under load" if slow else ""
-    yield _Link("GPU", gpu.label, gpu.bus or "", gpu.width, gpu.width_max, proof, words)
+    yield _Link("GPU", board, gpu.label, gpu.bus or "", gpu.width, gpu.width_max, proof, words)
 
 
-def _of_kind(look: Look, kind: str, links: Sequence[_Link]) -> Iterator[Finding]:
-    mine = [one for one in links if one.kind == kind]
+def _of_board(look: Look, mine: Sequence[_Link]) -> Iterator[Finding]:
     short = [one for one in mine if one.width < _belongs(one, mine)]
-    lowered = [one for one in mine if one.width < one.most]
-    built = len(lowered) == len(mine) > 1 and len({one.width for one in mine}) == 1
+    built = all(one.width < one.most for one in mine) and len({one.width for one in mine}) == 1
     for one in [] if built else short:
         text = f"{one.label}: PCIe link of {one.width} lanes, where {_belongs(one, mine)} belong"
         yield look.fail("P1", text, one.proof, gpu=one.slot, device=one.slot)
     if built:
         lanes = f"{mine[0].width} of {mine[0].most} lanes"
-        text = f"PCIe links of {kind}s have {lanes}, all alike: the machine may be built so"
-        yield look.warn("P2", text, *(one.proof for one in mine))
+        whose = f"PCIe links of {mine[0].kind}s have {lanes}, all alike"
+        text = whose if len(mine) > 1 else f"{mine[0].label}: PCIe link of {lanes}, and no like board is here"
+        yield look.warn("P2", f"{text}: the machine may be built so", *(one.proof for one in mine))
     for one in mine:
         if one.slow and one not in short:
             yield look.warn("P1", f"{one.label}: {one.slow}", one.proof, gpu=one.slot)
@@ -114,21 +116,34 @@ def _acs(look: Look) -> Iterator[Finding]:
         yield look.not_applicable(_NONE)
         return
     found = lspci.read(look.seen.text("pci-access"))
-    redirects = [one for one in found.bridges if one.redirects]
-    validates = [one for one in found.bridges if one.validates and not one.redirects]
+    ends = _ends(look)
+    bridges = [one for one in found.bridges if not ends or any(one.is_above(slot) for slot in ends)]
+    redirects = [one for one in bridges if one.redirects]
+    validates = [one for one in bridges if one.validates and not one.redirects]
     if redirects:
         proofs = [Proof("lspci -vvv", f"{one.slot} ACSCtl: {one.control}") for one in redirects]
-        text = f"{len(redirects)} PCI bridges redirect peer-to-peer traffic (ACS)"
+        text = f"{len(redirects)} PCI bridges above GPUs or RDMA cards redirect peer-to-peer traffic (ACS)"
         yield look.warn("P1", text, *proofs, bridge=redirects[0].slot)
+    elif found.denied:
+        raise NotObserved("lspci shows capabilities to root alone: look as root")
     elif validates:
         proofs = [Proof("lspci -vvv", f"{one.slot} ACSCtl: {one.control}") for one in validates]
         yield look.warn("P2", f"{len(validates)} PCI bridges check sources (ACS), and redirect nothing", *proofs)
-    elif found.denied:
-        raise NotObserved("lspci shows capabilities to root alone: look as root")
     elif not found.devices:
         raise NotObserved("lspci lists no device")
     else:
-        yield look.passed("no PCI bridge redirects peer-to-peer traffic")
+        others = sum(one.redirects for one in found.bridges)
+        more = f"; {others} do above nothing of the kind" if others else ""
+        yield look.passed(f"no PCI bridge above GPUs and RDMA cards redirects peer-to-peer traffic{more}")
+
+
+def _ends(look: Look) -> list[str]:
+    """Slots of GPUs and RDMA cards. Empty where the bus can't be read: then any bridge may be above one."""
+    try:
+        found = machine.functions(look.seen)
+    except NotObserved:
+        return []
+    return [one.slot for one in (*pci.gpus(found), *(one for one in found if one.driver in _NETWORK))]
 
 
 def _iommu(look: Look) -> Iterator[Finding]:
@@ -152,7 +167,7 @@ def _iommu(look: Look) -> Iterator[Finding]:
         )
     elif passed and not kinds & {"DMA", "DMA-FQ"}:
         yield look.passed("the IOMMU passes devices through", Proof("/sys/class/iommu", " ".join(units)[:200]))
-    elif _is_grace(look):
+    elif machine.is_grace(look.seen):
         text = (
             "the SMMU of a Grace processor translates addresses, as it is built to: GPUs reach memory by its own links"
         )
@@ -191,16 +206,6 @@ def _log_is_short(look: Look) -> bool:
     first, boot = told.get("first"), told.get("boot")
     late = not isinstance(first, (int, float)) or not isinstance(boot, (int, float)) or first > boot + 60.0
     return late or bool(told.get("cut") or told.get("part"))
-
-
-def _is_grace(look: Look) -> bool:
-    """GH200 and GB200: the processor's SMMU stands between by design, and passing it by is not NVIDIA's advice."""
-    if _GRACE.search(machine.dmi(look.seen).get("product_name", "")):
-        return True
-    try:
-        return any(_GRACE.search(gpu.name or "") for gpu in machine.gpus(look.seen))
-    except NotObserved:
-        return False
 
 
 def _groups(look: Look) -> dict[str, str]:
@@ -278,7 +283,9 @@ def _numa(look: Look) -> Iterator[Finding]:
         proofs = [Proof(f"/sys/bus/pci/devices/{slot}/numa_node", "-1") for slot in lost]
         yield look.warn("P2", "the firmware does not tell which processor GPUs are near", *proofs)
     else:
-        yield look.passed(f"{len(nodes)} NUMA nodes, each with memory")
+        bare_of_all = len(set(empty) - with_cpus)
+        more = f"; {bare_of_all} of neither memory nor processors (a GPU's own are kept so)" if bare_of_all else ""
+        yield look.passed(f"{len(nodes) - bare_of_all} NUMA nodes, each with memory{more}")
 
 
 def _lost_gpus(look: Look) -> list[str]:
@@ -294,7 +301,12 @@ def _lost_gpus(look: Look) -> list[str]:
 
 
 CHECKS: Iterable[NodeCheck] = (
-    NodeCheck("node.pcie", "PCIe links have their full width", (*GPU_SOURCES, "pci-links", "rdma-drivers"), _links),
+    NodeCheck(
+        "node.pcie",
+        "PCIe links have their full width",
+        (*GPU_SOURCES, "pci-links", "pci-devices", "rdma-drivers"),
+        _links,
+    ),
     NodeCheck("node.acs", "No bridge redirects peer-to-peer traffic", (*GPU_SOURCES, "pci-access"), _acs),
     NodeCheck(
         "node.iommu",

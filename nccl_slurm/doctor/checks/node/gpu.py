@@ -15,7 +15,7 @@ from nccl_slurm.doctor.read import pci
 from nccl_slurm.doctor.read.smi import Gpu
 from nccl_slurm.doctor.table import table
 
-__all__ = ["CHECKS", "of_gpus"]
+__all__ = ["CHECKS", "gpus_or_none", "of_gpus"]
 
 _NONE = "this machine has no NVIDIA GPU"
 #: Active reasons that take speed away: hardware's own, and the driver's for heat. Idle, power cap under load and
@@ -43,6 +43,14 @@ def of_gpus(look: Look) -> Sequence[Gpu] | None:
     return None if machine.has_gpus(look.seen) is False else machine.gpus(look.seen)
 
 
+def gpus_or_none(look: Look) -> Sequence[Gpu] | None:
+    """None also where they can't be read."""
+    try:
+        return of_gpus(look)
+    except NotObserved:
+        return None
+
+
 # count
 
 
@@ -55,16 +63,33 @@ def _count(look: Look) -> Iterator[Finding]:
     wanted, why = _wanted(look)
     on_bus = _on_bus(look)
     if on_bus is not None and wanted is not None and len(on_bus) < wanted:
-        text = f"{len(on_bus)} of {wanted} GPUs ({why}) are on the PCI bus: the others are gone"
+        text = f"{len(on_bus)} of {wanted} GPUs ({why}) are on the PCI bus"
         proofs = [Proof("/sys/bus/pci/devices", f"{one.slot} {one.vendor} {one.kind}") for one in on_bus]
-        yield look.fail("P0", text, *proofs, count=str(len(on_bus)), wanted=str(wanted))
-        return
+        if _may_be_parts(look, wanted, on_bus):
+            yield look.unknown(f"{text}: gone, or split (MIG) into parts that Slurm counts, which is not told", *proofs)
+        else:
+            told = {"count": str(len(on_bus)), "wanted": str(wanted)}
+            yield look.fail("P0", f"{text}: the others are gone", *proofs, values=told)
+            return
     yield from _answered(look, wanted, why, on_bus)
 
 
+def _are_split(look: Look) -> bool:
+    """Whether a GPU is in MIG mode, by the driver: then Slurm counts parts, whatever type its GRES has."""
+    return any(gpu.mig for gpu in gpus_or_none(look) or ())
+
+
+def _may_be_parts(look: Look, wanted: int, on_bus: Sequence[pci.Function]) -> bool:
+    """Where the driver tells of no GPU, or a job sees some alone, others may be split. A GRES of parts mostly has a
+    type that says so (gres.conf(5)): one that has another counts whole GPUs."""
+    row = machine.instance(look.seen)
+    told = machine.gres_has_type(look.seen) or (row is not None and wanted <= row.gpus)
+    return bool(on_bus) and not told and len(gpus_or_none(look) or ()) < len(on_bus)
+
+
 def _wanted(look: Look) -> tuple[int | None, str]:
-    """The larger of what Slurm and the instance type promise."""
-    told = machine.gres(look.seen)
+    """The larger of what Slurm, as long as it counts whole GPUs, and the instance type promise."""
+    told = None if _are_split(look) else machine.gres(look.seen)
     row = machine.instance(look.seen)
     if row is not None and row.gpus >= (told or 0):
         return row.gpus, row.type
@@ -104,7 +129,7 @@ def _fewer(look: Look, text: str, proof: Proof, on_bus: Sequence[pci.Function] |
     """Slurm shows a job no GPU but its own, and counts the parts of a GPU that is split (MIG) one by one."""
     if _in_a_job(look):
         return look.unknown(f"{text}; this look is in a job, and which GPUs Slurm gave to it is not told", proof)
-    if look.seen.gpus is not None and _has_parts(look):
+    if look.seen.gpus is not None and (machine.counts_parts(look.seen) or _are_split(look)):
         return look.unknown(f"{text}: GPUs are split (MIG), and Slurm counts their parts", proof)
     return look.fail("P0", text, proof, *_undriven(on_bus))
 
@@ -112,10 +137,6 @@ def _fewer(look: Look, text: str, proof: Proof, on_bus: Sequence[pci.Function] |
 def _in_a_job(look: Look) -> bool:
     """Of which it is not told what it may see."""
     return look.seen.job is not None and look.seen.gpus is None
-
-
-def _has_parts(look: Look) -> bool:
-    return machine.counts_parts(look.seen) or any(gpu.mig for gpu in machine.gpus(look.seen))
 
 
 def _listed(look: Look) -> tuple[int | None, Proof]:
@@ -220,18 +241,22 @@ def _rows(look: Look) -> Iterator[Finding]:
     told = [gpu for gpu in found if gpu.remap_failure is not None and gpu.remap_pending is not None]
     for gpu in found:
         yield from _rows_of(look, gpu)
-    good = [gpu for gpu in told if not (gpu.remap_failure or gpu.remap_pending or gpu.retired_pending)]
+    good = [gpu for gpu in told if not _wants_repair(gpu)]
     if good:
         rows = sum(gpu.remapped or 0 for gpu in good)
         more = f"; {rows} rows were remapped before, which is done with" if rows else ""
-        yield look.passed(f"{len(good)} GPUs without a remapping that failed or waits{more}")
-    wrong = [gpu for gpu in found if gpu.remap_failure or gpu.remap_pending or gpu.retired_pending]
-    paged = [gpu for gpu in found if gpu not in told and gpu.retired_pending is False and not _remaps(gpu)]
+        yield look.passed(f"{len(good)} GPUs without a remapping or repair that failed or waits{more}")
+    wrong = [gpu for gpu in found if _wants_repair(gpu)]
+    paged = [gpu for gpu in found if gpu not in (*told, *wrong) and gpu.retired_pending is False and not _remaps(gpu)]
     if paged:
         yield look.passed(f"{len(paged)} GPUs without a retired page that waits")
     silent = [gpu.label for gpu in found if gpu not in (*told, *wrong, *paged)]
     if silent:
         yield look.unknown(f"the driver tells no remapped rows of {', '.join(silent)}")
+
+
+def _wants_repair(gpu: Gpu) -> bool:
+    return bool(gpu.remap_failure or gpu.remap_pending or gpu.retired_pending or gpu.repairs)
 
 
 def _remaps(gpu: Gpu) -> bool:
@@ -251,6 +276,10 @@ def _rows_of(look: Look, gpu: Gpu) -> Iterator[Finding]:
     elif gpu.retired_pending:
         proof = smi_proof(f"{gpu.bus} pending_retirement: Yes")
         yield look.fail("P1", f"{gpu.label}: a retired page waits for a reset of the GPU", proof, values=values)
+    for name in gpu.repairs:
+        part = {"tpc_repair_pending": "processors (TPC)"}.get(name, "a memory channel")
+        text = f"{gpu.label}: the repair of {part} waits for a reset of the GPU"
+        yield look.fail("P1", text, smi_proof(f"{gpu.bus} {name}: Yes"), values=values)
 
 
 # speed
@@ -293,24 +322,36 @@ def _power(look: Look) -> Iterator[Finding]:
     told = [gpu for gpu in found if gpu.power_limit is not None and gpu.power_default]
     if not told:
         raise NotObserved("the driver tells no power limits")
-    low = [gpu for gpu in told if (gpu.power_limit or 0.0) < (gpu.power_default or 0.0) * table()["power-share"]]
+    share = table()["power-share"]
+    low = [gpu for gpu in told if _watts(gpu) < (gpu.power_default or 0.0) * share]
+    most = max(map(_watts, told))
+    odd = [gpu for gpu in low if _watts(gpu) < most * share]
+    alike = [gpu for gpu in low if gpu not in odd]
     silent = [gpu.label for gpu in found if gpu not in told]
-    alone = len(found) == 1 and (look.seen.job is not None or look.seen.gpus is not None)
-    alike = len(low) == len(told) and (len(told) > 1 or alone) and len({gpu.power_limit for gpu in low}) == 1
-    for gpu in [] if alike else low:
-        text = f"{gpu.label}: power limit {gpu.power_limit:g} W, by default {gpu.power_default:g} W"
-        yield look.warn("P1", text, _power_proof(gpu), gpu=gpu.bus or str(gpu.index), watts=f"{gpu.power_default:g}")
+    for gpu in odd:
+        text = f"{gpu.label}: power limit {gpu.power_limit:g} W, of others here {most:g} W, by default"
+        watts = f"{gpu.power_default:g}"
+        yield look.warn("P1", f"{text} {watts} W", _power_proof(gpu), gpu=gpu.bus or str(gpu.index), watts=watts)
     if alike:
-        whose = (
-            "the power limit of the one GPU here is lowered" if alone else "power limits of all GPUs are lowered alike"
-        )
-        text = f"{whose} lowered: {low[0].power_limit:g} of {low[0].power_default:g} W"
-        yield look.warn("P2", text, *map(_power_proof, low), watts=f"{low[0].power_default:g}")
+        yield _capped(look, alike)
     if silent:
         yield look.unknown(f"the driver tells no power limits of {', '.join(silent)}")
     elif not low:
         limits = ", ".join(sorted({f"{gpu.power_limit:g} W" for gpu in told}))
         yield look.passed(f"power limits of {len(told)} GPUs are not lowered ({limits})")
+
+
+def _watts(gpu: Gpu) -> float:
+    return gpu.power_limit or 0.0
+
+
+def _capped(look: Look, alike: Sequence[Gpu]) -> Finding:
+    """A limit that no GPU of the node exceeds is most often meant; whether its peers have it too, `fleet.versions`
+    tells."""
+    first = alike[0]
+    whose = "the power limit of the one GPU here is" if len(alike) == 1 else f"power limits of {len(alike)} GPUs are"
+    text = f"{whose} lowered: {first.power_limit:g} of {first.power_default:g} W"
+    return look.warn("P2", text, *map(_power_proof, alike), watts=f"{first.power_default:g}")
 
 
 def _power_proof(gpu: Gpu) -> Proof:

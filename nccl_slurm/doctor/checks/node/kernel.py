@@ -12,11 +12,13 @@ from typing import Any
 
 from nccl_slurm.doctor.check import Finding, NotObserved, Priority, Proof
 from nccl_slurm.doctor.checks.node import machine
+from nccl_slurm.doctor.checks.node.gpu import gpus_or_none
 from nccl_slurm.doctor.checks.node.look import Look, NodeCheck
+from nccl_slurm.doctor.table import table
 from nccl_slurm.model import Fact
 from nccl_slurm.parse.kernel import kernel_facts
 from nccl_slurm.recommend.fault import of_fact
-from nccl_slurm.recommend.judgement import Judgement, judge
+from nccl_slurm.recommend.judgement import IMEX_DOMAIN, REBOOTS, RECOVERIES, Judgement, judge
 from nccl_slurm.recommend.policy import default
 
 __all__ = ["CHECKS"]
@@ -47,16 +49,23 @@ _CORRECTED = re.compile(
     re.IGNORECASE,
 )
 _UNCORRECTED = re.compile(r"uncorrect|fatal|\b\d+ UE\b|\|UE\||\|UC\||deferred error", re.IGNORECASE)
+#: What the kernel says beside the decoded lines, or in their place where a daemon takes them (mce_notify_irq).
+_LOGGED = re.compile(r"machine check events? logged", re.IGNORECASE)
+#: The bank's status word, of which bit 61 says that the error was not corrected (Intel SDM 3B, MCi_STATUS; AMD's too).
+_BANK = re.compile(r"Machine Check(?: Exception)?: [0-9a-f]{1,16} Bank [0-9]{1,3}: ([0-9a-f]{16})\b", re.IGNORECASE)
+_UC = 1 << 61
 #: Lines of one error follow one another.
 _SAME_S = 2.0
+_DAY_S = 86400.0
 
 
 def _xids(look: Look) -> Iterator[Finding]:
     if machine.has_gpus(look.seen) is False:
         yield look.not_applicable("this machine has no NVIDIA GPU")
         return
-    yield from _recovery(look)
     facts = _facts(look, _GPU)
+    asked = [*_recovery(look), *_verdicts(look, [fact for fact in facts if fact.data.get("recovery") is not None])]
+    yield from asked
     told: dict[tuple[str, Priority], list[Judgement]] = {}
     for one in judge((of_fact(fact) for fact in facts), default()):
         priority = _weight(one)
@@ -65,7 +74,7 @@ def _xids(look: Look) -> Iterator[Finding]:
     for (what, priority), group in sorted(told.items(), key=lambda item: (item[0][1], item[1][0].fault.time or 0.0)):
         yield _of_gpu(look, what, priority, group)
     lost = _lost(look)
-    if not told and not lost:
+    if not told and not lost and not any(one.status in ("FAIL", "WARN") for one in asked):
         quiet = len(facts)
         more = f"; {quiet} lines that ask for nothing" if quiet else ""
         yield look.passed(f"no Xid that asks for a step {machine.window(look.seen)[1]}{more}")
@@ -102,18 +111,54 @@ def _of_gpu(look: Look, what: str, priority: Priority, group: Sequence[Judgement
 
 
 def _recovery(look: Look) -> Iterator[Finding]:
-    """The driver's own verdict, where it tells one (from driver 565 on)."""
-    try:
-        found = machine.gpus(look.seen)
-    except NotObserved:
-        return
-    for gpu in found:
+    """The driver's own verdict of now: one word from driver 565 on, two flags in those before."""
+    for gpu in gpus_or_none(look) or ():
         word = (gpu.recovery or "none").strip().lower()
         proof = machine.smi_proof(f"{gpu.bus} gpu_recovery_action: {gpu.recovery}")
         if _ASKED.search(word):
             yield look.fail("P0", f"{gpu.label}: the driver asks for: {gpu.recovery}", proof, gpu=gpu.bus or "")
+        elif gpu.resets:
+            words = " and ".join(name.replace("_", " ") for name in gpu.resets)
+            proofs = [machine.smi_proof(f"{gpu.bus} gpu_reset_status/{name}: Yes") for name in gpu.resets]
+            yield look.fail("P0", f"{gpu.label}: the driver says: {words}", *proofs, gpu=gpu.bus or "")
         elif word not in _ASKS_NOTHING:
             yield look.unknown(f"{gpu.label}: the driver's word on a recovery is not known: {gpu.recovery}", proof)
+
+
+def _verdicts(look: Look, facts: Sequence[Fact]) -> Iterator[Finding]:
+    """The driver's verdicts that the kernel logged (Xid 154), GPU by GPU: they stand until it takes them back. What
+    nvidia-smi tells now is judged by `_recovery`, and more than that where it tells nothing."""
+    now = {gpu.bus: gpu for gpu in gpus_or_none(look) or ()}
+    by_gpu: dict[str, list[Fact]] = {}
+    for fact in facts:
+        by_gpu.setdefault(of_fact(fact).pci or "?", []).append(fact)
+    for bus, told in by_gpu.items():
+        asked = [fact for fact in told if fact.data["recovery"]]
+        gpu = now.get(bus)
+        if asked and not (gpu is not None and (gpu.resets or _ASKED.search((gpu.recovery or "").lower()))):
+            back = not told[-1].data["recovery"]
+            silent = gpu is not None and (gpu.recovery or "").lower() == "none"
+            yield _verdict(look, bus, asked[-1], back=back, silent=silent)
+
+
+def _verdict(look: Look, bus: str, fact: Fact, *, back: bool, silent: bool) -> Finding:
+    """``back``: the log takes it back, by a reset of which nobody tells whether it mended the GPU. ``silent``:
+    nvidia-smi asks for nothing now, as it does after the driver was loaded anew. The log is of one boot: where a reboot
+    was asked for, none came."""
+    number, word = fact.data["recovery"], fact.data.get("recovery_text")
+    proof, values = Proof("kernel log", fact.text), {"gpu": bus, "xid": "154"}
+    text = f"GPU {bus}: the driver asked for: {word} (Xid 154)"
+    if (back or silent) and number not in REBOOTS:
+        text = f"{text}, and does not any more: whether a reset mended it is not told"
+        return look.warn("P2" if back else "P1", text, proof, since=fact.time, values=values)
+    if back:
+        text = f"{text}, and took it back without a reboot"
+        return look.warn("P1", text, proof, since=fact.time, values=values)
+    if number == IMEX_DOMAIN:
+        return look.warn("P1", f"{text}: of its IMEX domain", proof, since=fact.time, values=values)
+    if number not in RECOVERIES:
+        return look.warn("P1", f"{text}, which is not known", proof, since=fact.time, values=values)
+    return look.fail("P0", text, proof, since=fact.time, values=values)
 
 
 def _oom(look: Look) -> Iterator[Finding]:
@@ -135,9 +180,10 @@ def _system(look: Look) -> Iterator[Finding]:
     judged = zip(facts, judge((of_fact(fact) for fact in facts), default()), strict=True)
     groups: dict[tuple[str, str, Priority | None], list[Fact]] = {}
     mended = _mended(facts)
+    often: Priority = "P1" if _grows([fact for fact in facts if id(fact) in mended]) else "P2"
     for fact, one in judged:
         if id(fact) in mended:
-            groups.setdefault((_MENDED, one.action, "P2"), []).append(fact)
+            groups.setdefault((_MENDED, one.action, often), []).append(fact)
             continue
         broken = fact.kind in _BROKEN or one.action in _HEAVY
         weight: Priority | None = "P0" if broken else None if one.action in ("none", "unknown") else "P1"
@@ -146,6 +192,7 @@ def _system(look: Look) -> Iterator[Finding]:
     for (kind, action, weight), group in wrong.items():
         proofs = [Proof("kernel log", fact.text) for fact in group]
         text, since = f"{_WORDS[kind]} in the kernel log", group[0].time
+        text += ", again and again" if (kind, weight) == (_MENDED, "P1") else ""
         if weight == "P0":
             yield look.fail("P0", text, *proofs, since=since, action=action, times=str(len(group)))
         else:
@@ -156,17 +203,42 @@ def _system(look: Look) -> Iterator[Finding]:
 
 
 def _mended(facts: Sequence[Fact]) -> set[int]:
-    """``id`` of lines that tell of corrected errors. A line that tells no severity goes with those beside it."""
+    """``id`` of lines that tell of corrected errors. A line that tells no severity goes with those beside it; that
+    machine checks were logged, alone, is said of those that the kernel went on after."""
     checks = [fact for fact in facts if fact.kind == "kernel.machine-check"]
-    heavy = [fact.time or 0.0 for fact in checks if _UNCORRECTED.search(fact.text)]
-    light = [fact for fact in checks if not _UNCORRECTED.search(fact.text) and _CORRECTED.search(fact.text)]
-    found = {id(fact) for fact in light}
-    for fact in checks:
-        at = fact.time or 0.0
-        near = any(abs(at - (one.time or 0.0)) <= _SAME_S for one in light)
-        if near and not any(abs(at - other) <= _SAME_S for other in heavy):
+    told = [(fact.time or 0.0, _is_uncorrected(fact.text), bool(_LOGGED.search(fact.text))) for fact in checks]
+    heavy = [at for at, uncorrected, _ in told if uncorrected]
+    light = [at for at, uncorrected, _ in told if uncorrected is False]
+    untold = [at for at, uncorrected, logged in told if uncorrected is None and not logged]
+    found: set[int] = set()
+    for fact, (at, uncorrected, logged) in zip(checks, told, strict=True):
+        beside = _near(at, light) and not _near(at, heavy)
+        alone = logged and not _near(at, heavy) and not _near(at, untold)
+        if uncorrected is False or (uncorrected is None and (beside or alone)):
             found.add(id(fact))
     return found
+
+
+def _is_uncorrected(text: str) -> bool | None:
+    """By its words, or by the status of a machine check's bank; None: it tells neither."""
+    bank = _BANK.search(text)
+    if bank:
+        return bool(int(bank.group(1), 16) & _UC)
+    return True if _UNCORRECTED.search(text) else False if _CORRECTED.search(text) else None
+
+
+def _near(at: float, times: Iterable[float]) -> bool:
+    return any(abs(at - other) <= _SAME_S for other in times)
+
+
+def _grows(facts: Iterable[Fact]) -> bool:
+    """Whether so many corrected errors, each with its lines, were within one day."""
+    starts: list[float] = []
+    for at in sorted(fact.time or 0.0 for fact in facts):
+        if not starts or at - starts[-1] > _SAME_S:
+            starts.append(at)
+    most = int(table()["corrected-per-day"])
+    return any(last - first <= _DAY_S for first, last in zip(starts, starts[most - 1 :], strict=False))
 
 
 def _is_of_the_start(look: Look, fact: Fact) -> bool:

@@ -26,11 +26,14 @@ __all__ = [
     "functions",
     "gpus",
     "gres",
+    "gres_has_type",
     "has_gpus",
     "instance",
     "is_aws",
+    "is_grace",
     "jobs",
     "libraries_of",
+    "on_a_base",
     "pattern_rows",
     "ranks",
     "rdma_on_bus",
@@ -48,6 +51,9 @@ _GRES = re.compile(r"(?:^|,)gpu(?::([A-Za-z0-9_.-]{1,60}))?:([0-9]{1,4})(?=[(,]|
 #: Of a part of a GPU (MIG): ``1g.10gb``, ``a100_3g.20gb``.
 _PART = re.compile(r"(?:^|_)[0-9]g\.[0-9]{1,3}gb")
 _SMI = "nvidia-smi -q -x"
+#: Boards that are made for a base with NVLink; one of the same chip for a slot is called PCIe or NVL.
+_ON_A_BASE = re.compile(r"SXM|\bHBM3\b|\b(?:H20|H200|B[23]00|GB[23]00)\b(?! (?:NVL|PCIe))", re.IGNORECASE)
+_GRACE = re.compile(r"\bG[HB][0-9]{3}\b")
 #: Words of nvidia-smi that are an answer of its driver, though no table of GPUs.
 _SAYS_NO = re.compile(r"\A(?!\s*<)[^\n]{0,200}(?:no devices|not found|fail|unable|error|lost)", re.IGNORECASE)
 
@@ -59,6 +65,24 @@ def instance(seen: Observation) -> Instance | None:
 
 def is_aws(seen: Observation) -> bool:
     return "amazon" in dmi(seen).get("sys_vendor", "").lower()
+
+
+def is_grace(seen: Observation) -> bool:
+    """GH200 and GB200: the processor's SMMU stands between by design, and what switches there are stand outside."""
+    if _GRACE.search(dmi(seen).get("product_name", "")):
+        return True
+    try:
+        return any(_GRACE.search(gpu.name or "") for gpu in gpus(seen))
+    except NotObserved:
+        return False
+
+
+def on_a_base(seen: Observation) -> bool:
+    """Whether its GPUs, by their names, stand on a base that joins them by NVLink. False where no name is told."""
+    try:
+        return all(_ON_A_BASE.search(gpu.name or "") for gpu in gpus(seen))
+    except NotObserved:
+        return False
 
 
 def dmi(seen: Observation) -> dict[str, str]:
@@ -74,6 +98,10 @@ def gres(seen: Observation) -> int | None:
     if not found or any(_PART.search(name) for name, _ in found):
         return None
     return sum(int(number) for _, number in found)
+
+
+def gres_has_type(seen: Observation) -> bool:
+    return all(name for name, _ in _GRES.findall(seen.slurm.get("Gres", "")))
 
 
 def counts_parts(seen: Observation) -> bool:

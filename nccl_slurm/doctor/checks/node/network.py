@@ -139,8 +139,8 @@ def _module(look: Look) -> bool:
 
 
 def _ports(look: Look) -> Iterator[Finding]:
-    """InfiniBand and RoCE. A RoCE port may be unused; of InfiniBand ports none is there for nothing."""
-    cards = [one for one in machine.devices(look.seen) if not one.efa]
+    """InfiniBand and RoCE. A port may be unused: of InfiniBand's one that is switched off, or the second of a card."""
+    cards = [one for one in machine.devices(look.seen, "rdma-cards") if not one.efa]
     on_bus = machine.rdma_on_bus(look.seen)
     if not cards and not on_bus:
         if not machine.dmi(look.seen):
@@ -173,31 +173,55 @@ def _undriven(look: Look, cards: Sequence[Device], on_bus: Sequence[pci.Function
 def _states(look: Look, ports: Sequence[tuple[Device, Port]], whole: bool) -> Iterator[Finding]:
     """``ports``: those whose state is told. ``whole``: these are all."""
     down = [(card, port) for card, port in ports if port.state not in _UP]
-    fabric = [(card, port) for card, port in down if port.layer != "Ethernet"]
-    proofs = [_port_proof(card, port) for card, port in (fabric or down)]
-    if ports and len(down) == len(ports):
-        yield look.fail("P0", "no InfiniBand or RoCE port is active", *proofs, device=ports[0][0].name)
-    elif fabric:
-        yield look.fail("P1", f"{len(fabric)} InfiniBand ports are not active", *proofs, device=fabric[0][0].name)
-    elif down:
-        yield look.warn("P2", f"{len(down)} RoCE ports are not active, if they are meant to be", *proofs)
+    active = [card for card, port in ports if port.state in _UP]
+    wrong = [(card, port) for card, port in down if not _may_be_unused(card, port, active)]
+    unused = [pair for pair in down if pair not in wrong]
+    if ports and not active:
+        yield look.fail("P0", "no InfiniBand or RoCE port is active", *_port_proofs(down), device=ports[0][0].name)
+    elif wrong:
+        text = f"{len(wrong)} InfiniBand ports are not active"
+        yield look.fail("P1", text, *_port_proofs(wrong), device=wrong[0][0].name)
+    if unused and active:
+        kinds = sorted({"RoCE" if port.layer == "Ethernet" else "InfiniBand" for _, port in unused})
+        text = f"{len(unused)} {' and '.join(kinds)} ports are not active, if they are meant to be"
+        yield look.warn("P2", text, *_port_proofs(unused))
     yield from _rates(look, [(card, port) for card, port in ports if port.state in _UP])
-    if whole and not fabric and len(down) < len(ports):
-        yield look.passed(f"{len(ports) - len(down)} of {len(ports)} ports are active")
+    if whole and not wrong and active:
+        yield look.passed(f"{len(active)} of {len(ports)} ports are active")
+
+
+def _may_be_unused(card: Device, port: Port, active: Sequence[Device]) -> bool:
+    """Without a cable, or switched off. A port that looks for its other end (Polling) has one as a rule, but for the
+    second of a card whose first is in use."""
+    if port.layer == "Ethernet" or port.physical == "Disabled":
+        return True
+    place = card.slot.rpartition(".")[0]
+    beside = any(one.name == card.name or (place and one.slot.rpartition(".")[0] == place) for one in active)
+    return port.physical == "Polling" and beside
 
 
 def _rates(look: Look, ports: Sequence[tuple[Device, Port]]) -> Iterator[Finding]:
-    """Among ports of one kind of card: one that trained to a lower rate has a bad cable or plug."""
-    for layer in sorted({port.layer or "" for _, port in ports}):
-        mine = [(card, port) for card, port in ports if (port.layer or "") == layer and _gigabits(port)]
+    """Among ports of one model of card: one that trained to a lower rate, or with fewer lanes, has a bad cable or plug.
+    Several that are alike, and ports of which the model is not told, may be another network's (storage)."""
+    for kind in sorted({(port.layer or "", card.model) for card, port in ports}):
+        mine = [(card, port) for card, port in ports if (port.layer or "", card.model) == kind and _gigabits(port)]
         if len(mine) < 3:
             continue
-        common = Counter(_gigabits(port) for _, port in mine).most_common(1)[0]
-        slow = [(card, port) for card, port in mine if _gigabits(port) < common[0]]
-        if slow and common[1] * 2 > len(mine):
-            proofs = [_port_proof(card, port) for card, port in slow]
-            text = f"{len(slow)} ports run slower than the others ({common[0]:g} Gb/s)"
-            yield look.warn("P1", text, *proofs, device=slow[0][0].name)
+        common = Counter((_gigabits(port), _lanes(port)) for _, port in mine).most_common(1)[0]
+        (rate, lanes), count = common
+        slow = [(card, port) for card, port in mine if _gigabits(port) < rate]
+        if slow and count * 2 > len(mine):
+            narrow = any(_lanes(port) < lanes for _, port in slow)
+            sure = bool(kind[1]) and (narrow or len(slow) == 1)
+            text = f"{len(slow)} ports run slower than the others ({rate:g} Gb/s)"
+            more = "" if sure else ", if they are meant to be as fast"
+            yield look.warn("P1" if sure else "P2", text + more, *_port_proofs(slow), device=slow[0][0].name)
+
+
+def _lanes(port: Port) -> int:
+    """``200 Gb/sec (4X HDR)`` → 4."""
+    found = re.search(r"\(([0-9]{1,2})X\b", port.rate or "")
+    return int(found.group(1)) if found else 0
 
 
 def _gigabits(port: Port) -> float:
@@ -205,9 +229,11 @@ def _gigabits(port: Port) -> float:
     return float(found.group(1)) if found else 0.0
 
 
-def _port_proof(card: Device, port: Port) -> Proof:
-    words = f"{port.state}, {port.physical}, {port.rate}, {port.layer}"
-    return Proof(f"{_FOLDER}/{card.name}/ports/{port.number}", words)
+def _port_proofs(ports: Iterable[tuple[Device, Port]]) -> list[Proof]:
+    return [
+        Proof(f"{_FOLDER}/{card.name}/ports/{port.number}", f"{port.state}, {port.physical}, {port.rate}, {port.layer}")
+        for card, port in ports
+    ]
 
 
 def _counters(look: Look) -> Iterator[Finding]:
@@ -246,12 +272,12 @@ def _of_ports(look: Look) -> list[tuple[str, str, int]] | None:
         cards = machine.devices(look.seen, "rdma-counters")
     except NotObserved:
         return None
-    found: list[tuple[str, str, int]] = []
-    for card in cards:
-        groups = {f"{_FOLDER}/{card.name}/hw_counters": card.counters}
-        groups |= {f"{_FOLDER}/{card.name}/ports/{port.number}": port.counters for port in card.ports}
-        for where, counters in groups.items():
-            found += ((where, name, value) for name, value in counters.items() if name in _PORT_ERRORS)
+    found = [
+        (f"{_FOLDER}/{card.name}/{path.rpartition('/')[0]}", path.rpartition("/")[2], value)
+        for card in cards
+        for path, value in card.counters.items()
+        if path.rpartition("/")[2] in _PORT_ERRORS
+    ]
     return found if found or not (cards or _on_bus(look)) else None
 
 
@@ -306,7 +332,7 @@ def _mtu(look: Look) -> Iterator[Finding]:
 
 def _firewall(look: Look) -> Iterator[Finding]:
     """Of a new connection to the ports in use, and to one that the kernel picks, as NCCL's are."""
-    rules, cut = _rules(look)
+    rules, unseen = _rules(look)
     ports = _in_use(look)
     own = look.seen.slurm.get("NodeAddr", "")
     asked = [*ports[:_PORTS_MOST], _PICKED]
@@ -320,27 +346,42 @@ def _firewall(look: Look) -> Iterator[Finding]:
     elif found:
         text = "the firewall stops what is not let in by address or interface: whether a job's peers are is not known"
         yield look.unknown(text, *proofs)
-    elif cut:
-        yield look.unknown("the firewall has more rules than were read")
+    elif unseen:
+        yield look.unknown(unseen)
     else:
         count = sum(len(lines) for one in rules for lines in one.lines.values())
         yield look.passed(f"no rule of the firewall stops the ports in use ({count} rules)")
 
 
-def _rules(look: Look) -> tuple[list[firewall.Ruleset], bool]:
-    """Those that can be read, and whether there are more. Raises where none can."""
-    found, cut = [], False
-    for key, parse in (("firewall-nft", firewall.in_nft), ("firewall-iptables", firewall.in_iptables)):
+#: The two kinds of iptables keep rules of their own, each of which holds.
+_FIREWALLS = (
+    ("firewall-nft", firewall.in_nft),
+    ("firewall-iptables", firewall.in_iptables),
+    ("firewall-legacy", firewall.in_iptables),
+)
+#: Of iptables-nft-save, on standard error (iptables/xshared.c).
+_LEGACY = re.compile(r"^# Warning: iptables-legacy tables present", re.MULTILINE)
+
+
+def _rules(look: Look) -> tuple[list[firewall.Ruleset], str]:
+    """Those that are read whole, and why there are more, else empty. Raises where none can be read."""
+    found: dict[str, firewall.Ruleset] = {}
+    unseen, legacy = "", False
+    for key, parse in _FIREWALLS:
         try:
-            output = look.seen.command(key)
+            output = look.seen.command(key, part=True)
         except NotObserved:
             continue
-        if output.rc == 0 or output.cut:
-            found.append(parse(output.out))
-            cut = cut or output.cut
-    if not found:
+        legacy = legacy or bool(_LEGACY.search(output.err))
+        if output.cut:
+            unseen = "the firewall has more rules than were read"
+        elif output.rc == 0:
+            found[key] = parse(output.out)
+    if legacy and "firewall-legacy" not in found:
+        unseen = "the firewall has rules of iptables-legacy, which can't be read"
+    if not found and not unseen:
         raise NotObserved("rules of the firewall can't be read (neither nft nor iptables-save, or not as root)")
-    return found, cut
+    return list(found.values()), unseen
 
 
 def _in_use(look: Look) -> list[int]:
@@ -361,22 +402,36 @@ def _in_use(look: Look) -> list[int]:
 # names
 
 
+#: The resolver gave no answer, whatever the name: EAI_AGAIN, EAI_FAIL (netdb.h).
+_RESOLVER = (-3, -4)
+
+
 def _dns(look: Look) -> Iterator[Finding]:
     told = machine.reader(look.seen, "names")
-    rows = {name: one for name, one in told.items() if isinstance(one, dict)}
+    rows = {name: one for name, one in machine.fields(told.get("names")).items() if isinstance(one, dict)}
     if not rows:
         machine.ranks(look.seen)  # raises where there are some that can't be looked at
         yield look.not_applicable("no rank here goes by a name (MASTER_ADDR)")
         return
     for name, one in rows.items():
-        yield from _name(look, name, one)
+        yield from _name(look, name, one, told.get("asked") is not None)
+    if told.get("more"):
+        yield look.unknown(f"ranks here go by {told['more']} more names than are resolved")
 
 
-def _name(look: Look, name: str, one: Mapping[str, object]) -> Iterator[Finding]:
-    shown, seconds = name[:120], one.get("seconds")
+def _name(look: Look, name: str, one: Mapping[str, object], asked: bool) -> Iterator[Finding]:
+    """A job may go by any name: with none asked for, one that nobody knows is its own fault until it is looked at."""
+    shown, seconds, jobs = name[:120], one.get("seconds"), one.get("jobs")
+    job = str(jobs[0])[:20] if isinstance(jobs, list) and jobs else ""
+    values = {"name": shown, **({"job": job} if job else {})}
     if one.get("why"):
         proof = Proof(f"getaddrinfo {shown}", str(one["why"])[:200])
-        yield look.fail("P0", f"{shown} does not resolve", proof, name=shown)
+        whose = f" (MASTER_ADDR of job {job})" if job else ""
+        if not asked and one.get("code") not in _RESOLVER:
+            text = f"{shown}{whose} does not resolve: whether such a host is meant to be is not known"
+            yield look.warn("P2", text, proof, values=values)
+        else:
+            yield look.fail("P0", f"{shown}{whose} does not resolve", proof, values=values)
         return
     addresses = one.get("addresses")
     own = isinstance(addresses, list) and addresses and all(str(a).startswith(("127.", "::1")) for a in addresses)
@@ -385,11 +440,10 @@ def _name(look: Look, name: str, one: Mapping[str, object]) -> Iterator[Finding]
     if own and mine:
         yield look.passed(f"{shown} resolves to this node's own loopback, as its own name may", proof)
     elif own and not shown.startswith(("127.", "localhost", "::1")):
-        yield look.fail(
-            "P0", f"{shown} resolves to this node's own loopback: ranks on other nodes meet nobody", proof, name=shown
-        )
+        text = f"{shown} resolves to this node's own loopback: ranks on other nodes meet nobody"
+        yield look.fail("P0", text, proof, values=values)
     elif isinstance(seconds, (int, float)) and seconds >= table()["dns-s"]:
-        yield look.warn("P2", f"{shown} resolves slowly", proof, name=shown)
+        yield look.warn("P2", f"{shown} resolves slowly", proof, values=values)
     else:
         yield look.passed(f"{shown} resolves", proof)
 
@@ -405,7 +459,7 @@ CHECKS: Iterable[NodeCheck] = (
     NodeCheck(
         "node.ib-ports",
         "InfiniBand and RoCE ports are active",
-        (*RDMA_SOURCES, *PCI_SOURCES, "pci-devices", "dmi"),
+        (*RDMA_SOURCES, "rdma-cards", *PCI_SOURCES, "pci-devices", "dmi"),
         _ports,
         explains=("node.peermem",),
     ),
@@ -420,7 +474,7 @@ CHECKS: Iterable[NodeCheck] = (
     NodeCheck(
         "node.firewall",
         "The host's firewall lets a job through",
-        ("firewall-nft", "firewall-iptables", "ranks"),
+        (*dict(_FIREWALLS), "ranks"),
         _firewall,
     ),
 )

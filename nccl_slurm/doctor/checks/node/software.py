@@ -231,24 +231,36 @@ _BAD_RAS: Mapping[str, tuple[Priority, str]] = {
 
 def _ras(look: Look) -> Iterator[Finding]:
     """NCCL from 2.24 on. The one node that is asked for the job's whole state answers for all ranks."""
+    why = "no RAS answered"
     try:
-        told = machine.reader(look.seen, "ras")
+        rows = machine.rows(look.seen.reader("ras"))
     except NotObserved as error:
-        if not _by_rank_or_none(look):
-            yield look.not_applicable(_NO_RANK)
-            return
-        raise NotObserved(f"{error} (NCCL older than 2.24, or NCCL_RAS_ENABLE=0, has no RAS)") from None
-    text, where = str(told.get("status") or ""), str(told.get("address", ""))[:100]
+        rows, why = [], str(error)
+    if not any("greeting" in row for row in rows) and not _by_rank_or_none(look):
+        yield look.not_applicable(_NO_RANK)
+        return
+    if not rows:
+        raise NotObserved(f"{why} (NCCL older than 2.24, or NCCL_RAS_ENABLE=0, has no RAS)")
+    for row in rows:
+        yield from _ras_of(look, row)
+
+
+def _ras_of(look: Look, row: Mapping[str, object]) -> Iterator[Finding]:
+    """Of one job."""
+    job = str(row.get("job") or "")[:20]
+    whose, values = (f" of job {job}", {"job": job}) if job else ("", {})
+    if "greeting" not in row:
+        yield look.unknown(f"NCCL's RAS{whose} was not heard: {str(row.get('why'))[:300]}")
+        return
+    text, where = str(row.get("status") or ""), f"NCCL RAS{whose} {str(row.get('address', ''))[:100]}"
     wrong = _said(text)
     for kind, lines in wrong.items():
-        proofs = [Proof(f"NCCL RAS {where}", line) for line in lines]
         weight, words = _BAD_RAS[kind]
-        yield look.warn(weight, f"NCCL's RAS tells of {words}", *proofs)
+        proofs = [Proof(where, line) for line in lines]
+        yield look.warn(weight, f"NCCL's RAS tells of {words}", *proofs, values=values)
     if not wrong:
-        yield look.passed(
-            "NCCL's RAS answers" + (" and finds nothing" if text else ""),
-            Proof(f"NCCL RAS {where}", str(told.get("greeting"))[:100]),
-        )
+        proof = Proof(where, str(row.get("greeting"))[:100])
+        yield look.passed("NCCL's RAS answers" + (" and finds nothing" if text else ""), proof)
 
 
 def _by_rank_or_none(look: Look) -> bool:

@@ -15,9 +15,13 @@ __all__ = ["CHECKS"]
 
 _GIB = 1 << 30
 _NVME = "/opt/dlami/nvme"
+#: Without these neither slurmd nor a login works.
+_VITAL = ("/", "/var", "/var/spool/slurmd")
+#: What is there for one job after another, and lost at a replacement: full of a job's data as a rule.
+_SCRATCH = (_NVME,)
 #: Images: full and read-only by nature.
 _IMAGES = ("squashfs", "erofs", "iso9660", "cramfs", "romfs")
-_NO_DISK = ("/dev/shm", _NVME)  # noqa: S108 # has a check of its own
+_NO_DISK = ("/dev/shm",)  # noqa: S108 # has a check of its own
 
 
 def _mounts(look: Look) -> tuple[list[list[str]], Mapping[str, Mapping[str, Any]]]:
@@ -40,7 +44,7 @@ def _disk(look: Look) -> Iterator[Finding]:
             seen.add(key)
             wrong += list(_full(look, path, room))
     yield from wrong
-    yield from _read_only(look, rows)
+    yield from _read_only(look, rows, rooms)
     if not seen:
         raise NotObserved("no local file system can be read")
     if not wrong:
@@ -61,7 +65,9 @@ def _full(look: Look, path: str, room: Mapping[str, Any]) -> Iterator[Finding]:
     space, inodes = _share(room, "size", "available"), _share(room, "inodes", "inodes_free")
     proof = Proof(f"df {path}", f"{space:.0%} of {_number(room, 'size') / _GIB:.0f} GiB, {inodes:.0%} of inodes in use")
     weight: Priority = "P0" if path == "/" else "P1"
-    if space >= table()["disk-full-share"]:
+    if path in _SCRATCH and table()["disk-share"] <= space < table()["disk-full-share"]:
+        yield look.warn("P2", f"{path} is nearly full", proof, path=path)
+    elif space >= table()["disk-full-share"]:
         yield look.fail(weight, f"{path} is full", proof, path=path)
     elif space >= table()["disk-share"]:
         yield look.fail("P1", f"{path} is nearly full", proof, path=path)
@@ -81,18 +87,18 @@ def _number(room: Mapping[str, Any], key: str) -> float:
     return float(value) if isinstance(value, (int, float)) else 0.0
 
 
-def _read_only(look: Look, rows: list[list[str]]) -> Iterator[Finding]:
+def _read_only(look: Look, rows: list[list[str]], rooms: Iterable[str]) -> Iterator[Finding]:
     """The kernel makes a broken disk read-only. Images are so by design, and a server's folder by its export."""
     for row in rows:
         if (
             len(row) > 3
-            and row[1] in ("/", "/var")
+            and (row[1] in _VITAL or row[1] in rooms)
             and "ro" in row[3].split(",")
             and row[0].startswith("/dev/")
             and row[2] not in (*_IMAGES, "overlay")
         ):
             proof = Proof("/proc/mounts", " ".join(row)[:200])
-            yield look.fail("P0", f"{row[1]} is read-only", proof, path=row[1])
+            yield look.fail("P0" if row[1] in _VITAL else "P1", f"{row[1]} is read-only", proof, path=row[1])
 
 
 def _nvme(look: Look) -> Iterator[Finding]:
@@ -112,31 +118,47 @@ def _nvme(look: Look) -> Iterator[Finding]:
 
 
 def _clock(look: Look) -> Iterator[Finding]:
+    """By the node's own word. That it differs from this host's is no fault of the one that is kept."""
     found, proof = _kept(look)
-    measured = look.seen.offset_s
-    keepers = _keepers(look)
+    measured, keepers = look.seen.offset_s, _keepers(look)
     if found is not None and found["synchronized"] is False and keepers:
         found = None
         proof = Proof("ps -C " + ",".join(keepers), "runs; the kernel is not told that it keeps the clock")
     elif found is not None and found["synchronized"] is False:
         yield look.warn("P1", "nothing keeps this node's clock", proof)
-    offset = found["offset_s"] if found is not None and found["offset_s"] is not None else None
-    told = max((abs(one) for one in (offset, measured) if one is not None), default=None)
-    if told is not None and told >= table()["clock-watch-s"]:
-        whose = Proof("clock beside that of this host", f"{measured:+.3f} s") if measured is not None else proof
-        text = f"the clock is off by more than {table()['clock-s']:g} s"
-        if told >= table()["clock-s"]:
-            yield look.fail("P1", text, proof, whose, seconds=f"{told:.3f}")
-        else:
-            yield look.warn("P2", f"the clock is off by more than {table()['clock-watch-s']:g} s", proof, whose)
+    offset = found["offset_s"] if found is not None else None
+    kept = bool(keepers) if found is None else bool(found["synchronized"])
+    if offset is not None and abs(offset) >= table()["clock-watch-s"]:
+        yield _off(look, abs(offset), proof)
+    elif measured is not None and abs(measured) >= table()["clock-watch-s"]:
+        beside = Proof("clock beside that of this host", f"{measured:+.3f} s")
+        idle = found is not None and not kept
+        yield _off(look, abs(measured), proof, beside) if idle else _differs(look, abs(measured), kept, proof, beside)
     elif found is None and measured is None:
         raise NotObserved(
             f"{', '.join(keepers)} runs here, and how far the clock is off is not told"
             if keepers
             else "neither chronyc nor timedatectl tells whether the clock is kept"
         )
-    elif found is None or found["synchronized"]:
+    elif found is None or kept:
         yield look.passed("the clock is kept" if found else "the clock agrees with this host's", proof)
+
+
+def _off(look: Look, seconds: float, *proofs: Proof) -> Finding:
+    if seconds >= table()["clock-s"]:
+        text = f"the clock is off by more than {table()['clock-s']:g} s"
+        return look.fail("P1", text, *proofs, seconds=f"{seconds:.3f}")
+    return look.warn("P2", f"the clock is off by more than {table()['clock-watch-s']:g} s", *proofs)
+
+
+def _differs(look: Look, seconds: float, kept: bool, *proofs: Proof) -> Finding:
+    """Of two clocks nobody knows which is wrong; one that is kept is the right one as a rule."""
+    least = next(one for one in ("clock-s", "clock-watch-s") if seconds >= table()[one])
+    text = f"its clock and that of this host differ by more than {table()[least]:g} s"
+    if kept:
+        return look.warn("P2", f"{text}, and its own is kept: look at this host's first", *proofs)
+    heavy = least == "clock-s"
+    return look.warn("P1" if heavy else "P2", f"{text}, and nothing tells whether its own is kept", *proofs)
 
 
 def _keepers(look: Look) -> list[str]:

@@ -92,19 +92,49 @@ def _munge(seen: SlurmObserved) -> Iterator[Finding]:
     for node, status in seen.credentials.items():
         if status.startswith("Success"):
             yield Finding(MUNGE, "PASS", "its credential is read on this host", nodes=(node,))
-        elif here.startswith("Success"):
-            proof = Proof("munge -n there | unmunge here", status)
-            yield Finding(MUNGE, "FAIL", _MEANS.get(status.split(" ")[0], _OTHER), "P0", nodes=(node,), proofs=[proof])
+    if here.startswith("Success"):
+        yield from _refused(seen.credentials)
 
 
-#: First word of unmunge's STATUS (munge's libmunge/m_error.c).
-_MEANS: Mapping[str, str] = {
-    "Invalid": "its munge key is another one than here",
-    "Expired": "its clock is behind, or it answers late: its credential has expired here",
-    "Rewound": "its clock is ahead: its credential is of the future here",
-    "Replayed": "its credential was read before: munged here remembers it",
+def _refused(credentials: Mapping[str, str]) -> Iterator[Finding]:
+    """By what unmunge says. Of two hosts that differ nobody knows which is wrong: where most nodes differ alike, it is
+    this host; where one of several does, it is that node."""
+    kinds: dict[str, list[str]] = {}
+    for node, status in credentials.items():
+        if not status.startswith("Success"):
+            kinds.setdefault(status.split(" ")[0], []).append(node)
+    for kind, nodes in kinds.items():
+        proofs = [Proof(f"munge -n on {node} | unmunge here", credentials[node]) for node in nodes]
+        there, both = _MEANS.get(kind, (_OTHER, ""))
+        if kind == _SILENT:
+            yield Finding(MUNGE, "UNKNOWN", "unmunge here gave no answer in time", nodes=nodes, proofs=proofs)
+        elif not both or 2 * len(nodes) <= len(credentials):
+            yield from (
+                Finding(MUNGE, "FAIL", there, "P0", nodes=(node,), proofs=[proof])
+                for node, proof in zip(nodes, proofs, strict=True)
+            )
+        else:
+            whose = "which of the two is wrong is not told" if len(nodes) == 1 else "look at this host first"
+            text = f"{both.format(f'{len(nodes)} of {len(credentials)} nodes')}: {whose}"
+            yield Finding(MUNGE, "FAIL", text, "P0", proofs=proofs[:6])
+
+
+#: First word of unmunge's STATUS (munge's libmunge/m_error.c) → of a node, and of this host beside most nodes.
+_MEANS: Mapping[str, tuple[str, str]] = {
+    "Invalid": ("its munge key is another one than here", "munge keys of {} and of this host differ"),
+    "Expired": (
+        "its clock is behind, or it answers late: its credential has expired here",
+        "credentials of {} have expired here, so their clocks and this host's differ, or they answer late",
+    ),
+    "Rewound": (
+        "its clock is ahead: its credential is of the future here",
+        "credentials of {} are of the future here, so their clocks and this host's differ",
+    ),
+    "Replayed": ("its credential was read before: munged here remembers it", ""),
 }
 _OTHER = "munge on the node makes no credential that is read here"
+#: `AskedSlurm` says so where unmunge here hangs.
+_SILENT = "unmunge:"
 
 
 def _status(text: str) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from nccl_slurm.doctor.check import Finding, NotObserved, Proof
+from nccl_slurm.doctor.check import Finding, NotObserved, Priority, Proof
 from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
 from nccl_slurm.doctor.checks.scheduler.shape import SlurmCheck, threshold
 from nccl_slurm.doctor.choose import is_idle
@@ -103,7 +103,7 @@ def _configuring(seen: SlurmObserved, rows: Sequence[_Row]) -> Iterator[Finding]
 
 def _pending(seen: SlurmObserved, rows: Sequence[_Row]) -> Iterator[Finding]:
     """A job that waits is no fault; one that no waiting helps, or for which there seems to be room, is worth a look."""
-    idle = _idle(seen)
+    idle, builds = _idle(seen), _builds(seen)
     for row in rows:
         if row.state != "PENDING":
             continue
@@ -111,9 +111,16 @@ def _pending(seen: SlurmObserved, rows: Sequence[_Row]) -> Iterator[Finding]:
             text = f"job {row.id} will not start by itself: {_NEVER[row.reason]} ({row.reason})"
             yield Finding(STUCK, "WARN", text, "P2", (), row.submit, [_proof(row)], {"job": row.id})
         elif row.reason == "Resources" and _has_room(row, idle) and _waits_long(row, seen.now):
-            free = max(idle.get(one, 0) for one in row.partition.split(","))
-            text = f"job {row.id} waits for Resources, asks for {row.count} nodes, and {free} of its partition are idle"
-            yield Finding(STUCK, "WARN", text, "P1", (), row.submit, [_proof(row)], {"job": row.id})
+            yield _beside_idle(row, idle, builds)
+
+
+def _beside_idle(row: _Row, idle: Mapping[str, int], builds: Mapping[str, set[tuple[str, ...]]]) -> Finding:
+    where = max(row.partition.split(","), key=lambda one: idle.get(one, 0))
+    text = f"job {row.id} waits for Resources, asks for {row.count} nodes, and {idle[where]} of its partition are idle"
+    unlike = len(builds.get(where, ())) > 1
+    more = "; its nodes are not all alike, so these may be none that it asks for" if unlike else ""
+    weight: Priority = "P2" if unlike else "P1"
+    return Finding(STUCK, "WARN", text + more, weight, (), row.submit, [_proof(row)], {"job": row.id})
 
 
 def _waits_long(row: _Row, now: float) -> bool:
@@ -134,6 +141,24 @@ def _idle(seen: SlurmObserved) -> Mapping[str, int]:
     for node in nodes:
         for partition in fields.get(node.name, {}).get("Partitions", "").split(",") if is_idle(node) else ():
             found[partition] = found.get(partition, 0) + 1
+    return found
+
+
+#: What a job may ask of a node, as slurm.conf or slurmd has it (scontrol show node).
+_BUILT = ("Arch", "CPUTot", "RealMemory", "Gres", "AvailableFeatures", "ActiveFeatures", "TmpDisk")
+
+
+def _builds(seen: SlurmObserved) -> Mapping[str, set[tuple[str, ...]]]:
+    """Partition → the different nodes that it has: more than one, and an idle node may be none for a job."""
+    found: dict[str, set[tuple[str, ...]]] = {}
+    try:
+        nodes = seen.fields.values()
+    except NotObserved:
+        return {}
+    for fields in nodes:
+        built = tuple(fields.get(name, "") for name in _BUILT)
+        for partition in fields.get("Partitions", "").split(","):
+            found.setdefault(partition, set()).add(built)
     return found
 
 
