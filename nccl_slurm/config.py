@@ -17,6 +17,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from urllib.parse import quote, unquote
 
 from nccl_slurm.errors import ConfigError
+from nccl_slurm.recommend.cluster import wrong
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -139,7 +140,7 @@ class Rules:
 @dataclass(frozen=True)
 class Site:
     kind: str = ""  # "hyperpod", "slurm"; empty: as a node's own HyperPod files tell
-    aws_cluster: str = ""  # HyperPod's name of the cluster, for the printed command
+    aws_cluster: str = ""  # HyperPod's name of the cluster, or its ARN, for the printed command
     region: str = ""  # AWS region, for the same
     login_nodes: list[str] = field(default_factory=list)  # nodes of Slurm where users log in
     database_hosts: list[str] = field(default_factory=list)  # of slurmdbd and its database, where Slurm does not tell
@@ -305,6 +306,8 @@ def _check_values(config: Config, source: str) -> None:
         for name in names:
             if not _HOST.fullmatch(name):
                 raise ConfigError(f"{source}: site.{key}: {name!r} is no host name; write one name an item")
+    if why := wrong(config.site.aws_cluster, config.site.region, ("site.aws_cluster:", "site.region:")):
+        raise ConfigError(f"{source}: {why}")
     if config.site.kind not in SITE_KINDS:
         raise ConfigError(f"{source}: site.kind: must be hyperpod, slurm or empty, not {config.site.kind!r}")
     if config.slurm.client not in CLIENTS:

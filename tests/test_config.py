@@ -33,6 +33,12 @@ def test_the_shipped_file_holds_the_defaults() -> None:
         ("daemon = 1", "daemon: is a section; write [daemon]"),
         ("[scope]\ndefault = 'al'", "scope.default: must be one of"),
         ("[site]\nkind = 'eks'", "site.kind: must be hyperpod, slurm or empty, not 'eks'"),
+        ("[site]\nregion = 'us_west'", "site.region: us_west: no AWS region; they look like us-west-2"),
+        ("[site]\naws_cluster = 'dev_cluster'", "site.aws_cluster: dev_cluster: no name of a HyperPod cluster"),
+        (
+            "[site]\naws_cluster = 'arn:aws:sagemaker:us-west-2:123456789012:cluster/abc'\nregion = 'eu-west-1'",
+            "site.region: eu-west-1: the ARN is of us-west-2",
+        ),
         (
             "[site]\nlogin_nodes = ['login[1-2]']",
             "site.login_nodes: 'login[1-2]' is no host name; write one name an item",

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nccl_slurm import __version__
+from nccl_slurm.bundle.doctor import gaps as gaps_of_doctor
+from nccl_slurm.bundle.doctor import is_of, misfit
 from nccl_slurm.bundle.index import index, support_case
 from nccl_slurm.bundle.part import Part, checksums, fitting, json_part, text_part
 from nccl_slurm.bundle.records import Kept, of_records
@@ -55,7 +57,7 @@ def make(material: Material, most: int = BYTES_DEFAULT) -> Bundle:
     case = Case(report, material.place, material.kept.records, material.doctor)
     told, found = answers(case), variables(case)
     everything = [
-        support_case(told, of_report(report) or _by_doctor(material.doctor, report["job"]["id"])),
+        support_case(told, of_report(report) or _by_doctor(material.doctor, report["job"])),
         text_part("report.txt", render(report, ranks=True), "the report for people", 0),
         json_part("report.json", report, "the report with all its facts", 0, clean=True),
         json_part("case.json", _facts(case, told, found), "window, versions, variables, instances: for programs", 0),
@@ -65,7 +67,8 @@ def make(material: Material, most: int = BYTES_DEFAULT) -> Bundle:
         *of_records(material.kept),
     ]
     kept, left = fitting(everything, most)
-    gaps = [*material.gaps, *_more(material.kept), *(Gap("report", line) for line in gap_lines(report))]
+    asked = gaps_of_doctor(material.doctor, report["job"]) if material.doctor is not None else ()
+    gaps = [*material.gaps, *asked, *_more(material.kept), *(Gap("report", line) for line in gap_lines(report))]
     subject = _subject(report)
     head = render(report).splitlines()[:_SUMMARY_LINES]
     page = index(subject, [line for line in head if line], kept, left, gaps)
@@ -81,15 +84,13 @@ class _Told:
     values: Mapping[str, str]
 
 
-def _by_doctor(doctor: Mapping[str, Any] | None, job: str | None) -> Escalation | None:
-    rows = [row for row in (doctor or {}).get("findings") or () if isinstance(row, Mapping)]
-    return of_findings(map(_told, rows), job)
-
-
-def _told(row: Mapping[str, Any]) -> _Told:
-    values = row.get("values")
-    told = {str(key): str(value) for key, value in values.items()} if isinstance(values, Mapping) else {}
-    return _Told(str(row.get("check")), str(row.get("status")), told)
+def _by_doctor(doctor: Mapping[str, Any] | None, job: Mapping[str, Any]) -> Escalation | None:
+    """That nothing is wrong tells something where a doctor says so that looked at all, for this very job."""
+    if doctor is None or misfit(doctor, job):
+        return None
+    whole = is_of(doctor, job) and doctor.get("narrowed") == [] and not doctor["left_out"]
+    found = [_Told(row["check"], row["status"], row["values"]) for row in doctor["findings"]]
+    return of_findings(found, job["id"], whole=whole)
 
 
 def _more(kept: Kept) -> list[Gap]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -58,13 +59,17 @@ def command(
     """
     if force and folder:
         raise click.UsageError("--force goes with a tar; a folder that is there stays")
+    if output in ("-", ""):
+        raise click.UsageError(
+            f"-o {output!r}: a bundle is a file or a folder, give its path (./- for one of that name)"
+        )
     if with_doctor and (doctor is not None or jobid is None):
         raise click.UsageError("--with-doctor goes with a JOBID, and without --doctor")
     report = report_of(jobid, logs, run, config_path)
     loaded = config.load(config_path)
     from nccl_slurm.bundle.make import make
 
-    findings, gaps = _findings(doctor, jobid if with_doctor else None, config_path)
+    findings, gaps = _findings(doctor, jobid if with_doctor else None, config_path, report["job"])
     material = _material(report, jobid, logs, run, loaded, no_slurm)
     bundle = make(replace(material, doctor=findings, gaps=[*material.gaps, *gaps]), max_mb * _MB)
     name = _name(report)
@@ -86,6 +91,7 @@ def _material(
     from nccl_slurm.bundle.read import of_job, of_logs
     from nccl_slurm.bundle.slurmtext import of_slurm
     from nccl_slurm.doctor.aws.place import find
+    from nccl_slurm.model import Gap
 
     extracts, gaps = of_logs(report, logs) if logs is not None else of_job(report, report["job"]["user"])
     parts = list(extracts)
@@ -94,6 +100,7 @@ def _material(
         parts, gaps = [*parts, *told], [*gaps, *more]
     kept, more = _kept(report, jobid, run, loaded)
     place = find(configured=(loaded.site.aws_cluster, loaded.site.region))
+    more = [*more, *([Gap("AWS region", place.unused)] if place.unused else [])]
     return Material(report, place, kept, None, parts, [*gaps, *more])
 
 
@@ -123,13 +130,21 @@ def _named(report: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(name for name in named if name))
 
 
-def _findings(path: str | None, job: str | None, config_path: str | None) -> tuple[dict[str, Any] | None, list[Any]]:
-    """Of a file, or of a doctor that is run now for ``job``; what is wrong with the latter is a gap."""
-    from nccl_slurm.bundle.doctor import of_file, of_run
+def _findings(
+    path: str | None, job: str | None, config_path: str | None, of: Mapping[str, Any]
+) -> tuple[dict[str, Any] | None, list[Any]]:
+    """Of a file, or of a doctor that is run now for ``job``; what is wrong with the latter is a gap. ``of``: the
+    report's job."""
+    from nccl_slurm.bundle.doctor import misfit, of_file, of_run
     from nccl_slurm.model import Gap
 
     if path is not None:
-        return of_file(path), []
+        found = of_file(path)
+        if why := misfit(found, of):
+            raise InputError(
+                f"--doctor {path}: {why}; give the findings of `nccl-slurm doctor --job {of['id'] or 'JOBID'} --json`"
+            )
+        return found, []
     if job is None:
         return None, []
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError
 __all__ = ["command"]
 
 _COULD_NOT_LOOK = 3
-_MAX_BEFORE = 256 << 20
 
 
 def _words(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -59,8 +57,15 @@ def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> f
 @click.option("--since", metavar="AGE|TIME", callback=_since, help="Older events don't matter (default: job or boot).")
 @click.option("--severity", type=click.Choice(PRIORITIES), help="Show findings of this priority or worse.")
 @click.option("--no-aws", is_flag=True, help="Ask nothing of AWS.")
-@click.option("--cluster", default="", metavar="NAME", help="HyperPod cluster (default: as its files tell).")
-@click.option("--region", default="", metavar="REGION", help="AWS region (default: environment, HyperPod's files).")
+@click.option(
+    "--cluster",
+    default="",
+    metavar="NAME",
+    help="HyperPod cluster (default: as its files here tell, else site.aws_cluster).",
+)
+@click.option(
+    "--region", default="", metavar="REGION", help="AWS region (default: the cluster's ARN, environment, site.region)."
+)
 @click.option("--compare", type=click.Path(), metavar="FILE", help="JSON of an earlier run: show what changed since.")
 @click.option("--wide", is_flag=True, help="What passed, too.")
 @click.option("--list", "all_checks", is_flag=True, help="All checks.")
@@ -102,12 +107,14 @@ def command(
         click.echo(_about(explain, as_json))
         return
     _check_usage(options)
-    if sweep:
-        click.echo("\n".join(_sweep(options, sweep, config_path)))
-        return
+    if sweep and (as_json or compare is not None):
+        raise click.UsageError("--sweep prints commands and looks at nothing: it goes without --json and --compare")
     ctx = click.get_current_context()
     before = None if compare is None else _loaded(compare)
     try:
+        if sweep:
+            click.echo("\n".join(_sweep(options, sweep, config_path)))
+            return
         result = _run(options, config_path, hidden=as_json)
     except ConfigError:
         raise
@@ -127,7 +134,7 @@ def command(
 
 
 def _check_usage(options: dict[str, Any]) -> None:
-    from nccl_slurm.doctor.aws.place import wrong
+    from nccl_slurm.recommend.cluster import wrong
     from nccl_slurm.report.visible import visible
 
     chosen = [name for name in ("nodes", "all_idle", "local") if options[name]]
@@ -144,16 +151,16 @@ def _check_usage(options: dict[str, Any]) -> None:
 
 
 def _sweep(options: dict[str, Any], way: str, config_path: str | None) -> Iterator[str]:
-    """Raises NcclSlurmError where Slurm does not tell the nodes."""
+    """Raises NcclSlurmError where Slurm does not tell the nodes, or nothing can be measured on them."""
     from nccl_slurm.doctor.run import Wish, chosen
     from nccl_slurm.doctor.sweep import lines
 
     if not any(options[name] for name in ("job", "nodes", "all_idle")):
         raise click.UsageError("--sweep needs nodes: give --nodes, --all-idle or --job")
     wish = Wish(job=options["job"], nodes=options["nodes"], all_idle=options["all_idle"], sample=options["sample"])
-    nodes = chosen(wish, config.load(config_path))
+    commands = list(lines(chosen(wish, config.load(config_path)), way))
     yield "# Suggested commands (run these yourself). They take whole nodes: best while those are idle."
-    yield from lines(list(nodes), way, nodes)
+    yield from commands
 
 
 def _run(options: dict[str, Any], config_path: str | None, *, hidden: bool) -> Any:
@@ -171,7 +178,7 @@ def _fail(ctx: click.Context, error: NcclSlurmError) -> Any:
     from nccl_slurm.report.visible import visible
 
     text = str(error)
-    if isinstance(error, InputError) and (text.startswith("--") or "no check" in text):
+    if isinstance(error, InputError) and text.startswith("--"):
         raise click.UsageError(text)
     click.echo(f"nccl-slurm: {visible(text)}", err=True)
     ctx.exit(_COULD_NOT_LOOK)
@@ -195,17 +202,12 @@ def _progress(*, hidden: bool) -> Iterator[Any]:
 
 def _loaded(path: str) -> dict[str, Any]:
     """Raises UsageError."""
-    from nccl_slurm import schema
-    from nccl_slurm.doctor.result import SCHEMA
+    from nccl_slurm.doctor import saved
 
     try:
-        if not os.path.isfile(path):
-            raise ValueError("is no regular file" if os.path.exists(path) else "no such file")
-        with open(path, "rb") as file:
-            return schema.loads(file.read(_MAX_BEFORE), SCHEMA.removeprefix("nccl-slurm/"))
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise click.UsageError(f"--compare {path}: {why}; give the output of nccl-slurm doctor --json") from None
+        return saved.read(path)
+    except InputError as error:
+        raise click.UsageError(f"--compare {error}") from None
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
@@ -215,10 +217,10 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, An
 
 
 def _show_changes(before: dict[str, Any], after: dict[str, Any]) -> None:
-    from nccl_slurm.doctor.compare import compared
+    from nccl_slurm.doctor.compare import compared, differences
     from nccl_slurm.doctor.text import changes
 
-    click.echo(changes(compared(before, after), before["time"]))
+    click.echo(changes(compared(before, after), before["time"], differences(before, after)))
 
 
 def _about(check_id: str | None, as_json: bool) -> str:

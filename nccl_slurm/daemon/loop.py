@@ -114,6 +114,7 @@ class Daemon:
         self._proposals = Proposals(config, store, clock)
         self._around = Surroundings(config, store, self._machines, self._jobs, policy or default())
         self._around.layout.databases = settings.database_hosts
+        self._around.layout.reboots = settings.reboots
         self._conclusions = Conclusions(config, store, clock, reader, self._proposals, self._around, ask=self._ask)
         self._silence = SilenceWatch(config, clock, reader, self._jobs, self._conclusions, self._open_runs)
         self._comments = CommentWriter(client, store, clock, config.daemon.verify_s, self._ask)

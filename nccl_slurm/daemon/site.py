@@ -19,10 +19,12 @@ _THERE = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNA
 @dataclass
 class Layout:
     """What seldom changes, kept up to date by the loop. ``databases``: hosts of slurmdbd and its database.
-    ``switches``: the one that each node hangs on, where Slurm has a topology."""
+    ``switches``: the one that each node hangs on, where Slurm has a topology. ``reboots``: whether it can reboot nodes,
+    None: not told."""
 
     databases: Sequence[str] = ()
     switches: Mapping[str, str] = field(default_factory=dict)
+    reboots: bool | None = None
 
 
 def site(
@@ -52,6 +54,7 @@ def site(
         jobs={} if jobs is None else _jobs(now, jobs),
         open=open_ or {},
         nodes=None if polled is None else len(polled),
+        reboots=layout.reboots,
     )
 
 

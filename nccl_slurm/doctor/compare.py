@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-__all__ = ["Change", "compared"]
+__all__ = ["Change", "compared", "differences"]
 
 Kind = Literal["new", "worse", "better", "gone", "unseen", "still"]
 _KINDS: tuple[Kind, ...] = ("new", "worse", "still", "unseen", "better", "gone")
@@ -45,7 +45,9 @@ class Change:
 def compared(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
     """Both as `result.Result.to_json` made them. Checks that found nothing in either are left out."""
     old, new = _by_place(before), _by_place(after)
-    other = {*_before_the_window(before, after), *_of_ended_ranks(before, after)}
+    other = {*_before_the_window(before, after), *_of_ended_ranks(before, after), *_of_another_job(before, after)}
+    if _other(before, after, "cluster"):  # a node of that name there is another machine
+        return [*_all("new", new, after=True), *_all("unseen", old, after=False)]
     groups: dict[tuple[Kind, str, str | None, str | None], list[str]] = {}
     for check, node in sorted(old.keys() | new.keys()):
         was, now = old.get((check, node)), new.get((check, node))
@@ -56,6 +58,42 @@ def compared(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change
             groups.setdefault((kind, check, was, now), []).append(node)
     changes = [Change(*key, nodes=[node for node in nodes if node]) for key, nodes in groups.items()]
     return sorted(changes, key=lambda one: (_KINDS.index(one.kind), one.check))
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Of what the two runs were, in words; empty where they were of the same, or one of them does not tell."""
+    found = [(key, _other(before, after, key)) for key in ("cluster", "job")]
+    return [f"that run was of {key} {other}: {_MEANS[key]}" for key, other in found if other]
+
+
+_MEANS = {
+    "cluster": "nothing of it can be seen again here",
+    "job": "what it says of that job's ranks can't be seen again here",
+}
+
+
+def _other(before: Mapping[str, Any], after: Mapping[str, Any], key: str) -> str:
+    """What the earlier run was of, where this one is of another."""
+    was, now = before.get(key), after.get(key)
+    return str(was) if was and now and was != now else ""
+
+
+def _all(kind: Kind, told: Mapping[tuple[str, str], str], *, after: bool) -> Iterator[Change]:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for (check, node), word in sorted(told.items()):
+        if _is_bad(word):
+            groups.setdefault((check, word), []).append(node)
+    for (check, word), nodes in groups.items():
+        named = [node for node in nodes if node]
+        yield Change(kind, check, None if after else word, word if after else None, named)
+
+
+def _of_another_job(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(check, node) of ranks and of the job itself."""
+    if _other(before, after, "job"):
+        for one in before["findings"]:
+            if one["check"].startswith("job.") or one["check"] in _OF_RANKS:
+                yield from ((one["check"], node) for node in one["nodes"] or [""])
 
 
 def _by_place(told: Mapping[str, Any]) -> dict[tuple[str, str], str]:

@@ -40,7 +40,8 @@ class Looked:
 class Result:
     """``findings``: folded. ``checks``: id → title of all that were made. ``left_out``: what is not covered, and why.
     ``compute``: nodes that certainly run no controller, database or login: no other one is ever to be rebooted.
-    ``since``: events before it did not matter; None: those since each node's boot did.
+    ``since``: events before it did not matter; None: those since each node's boot did. ``narrowed``: why less was
+    looked at than could be, in words: options, nodes without ranks.
     """
 
     at: float
@@ -54,6 +55,7 @@ class Result:
     site: Site = field(default_factory=Site)
     compute: frozenset[str] = frozenset()
     since: float | None = None
+    narrowed: Sequence[str] = ()
 
     @property
     def status(self) -> int:
@@ -68,7 +70,7 @@ class Result:
     @property
     def escalation(self) -> Escalation | None:
         """None while something is left to try here."""
-        return of_findings(self.findings, self.job)
+        return of_findings(self.findings, self.job, whole=not (self.narrowed or self.left_out))
 
     def commands(self, finding: Finding) -> Sequence[str]:
         """What the finding itself does not name is that of the run: job, a node, controller, region. What Slurm or AWS
@@ -112,6 +114,7 @@ class Result:
             },
             "checks": sorted(self.checks),
             "left_out": list(self.left_out),
+            "narrowed": list(self.narrowed),
             "counts": {status: counts.get(status, 0) for status in STATUSES},
             "findings": [self._json(one) for one in self.findings],
             "escalation": as_json(self.escalation),

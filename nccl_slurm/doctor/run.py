@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nccl_slurm.config import Config
-from nccl_slurm.doctor import choose, registry, sources
-from nccl_slurm.doctor.check import Area, Check, Finding, NotObserved
+from nccl_slurm.doctor import choose, registry, sources, sweep
+from nccl_slurm.doctor.aws.place import find
+from nccl_slurm.doctor.check import AREAS, Area, Check, Finding, NotObserved
 from nccl_slurm.doctor.choose import Choice
 from nccl_slurm.doctor.fold import folded
 from nccl_slurm.doctor.judge import has_ranks, observation_of, of_node, safely, silent_nodes
@@ -28,9 +29,11 @@ from nccl_slurm.doctor.reach import Answer, Here, IdleJob, JobStep, Ssh, Way, as
 from nccl_slurm.doctor.read.scontrol import node_fields, partition_fields
 from nccl_slurm.doctor.result import Looked, Result
 from nccl_slurm.doctor.roles import addresses_of, compute_nodes, controller_hosts, database_hosts
+from nccl_slurm.doctor.site import SOURCES, is_hyperpod, site_of
 from nccl_slurm.doctor.slurm import AskedSlurm
-from nccl_slurm.doctor.wish import Wish, areas, wanted
+from nccl_slurm.doctor.wish import Wish, narrowed, wanted
 from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError, SlurmError
+from nccl_slurm.hosts import fold
 from nccl_slurm.install.slurmconf import values
 from nccl_slurm.recommend.site import Site
 from nccl_slurm.scheduler import text
@@ -52,7 +55,7 @@ def run(
     """``ways`` stand in for those to real nodes. Raises InputError, ConfigError, SlurmError, NotYours, UnknownJob:
     where nothing can be looked at."""
     start, clock = time.time(), time.monotonic()
-    checks = wanted(wish, list(registry.checks(*areas(wish))))
+    checks = wanted(wish, list(registry.checks(*AREAS)))
     if wish.local:
         doctor: _Run = _Here(wish, config, checks)
     else:
@@ -72,16 +75,16 @@ def run(
         site=doctor.site,
         compute=doctor.compute,
         since=doctor.since,
+        narrowed=doctor.narrowed,
     )
 
 
-def chosen(wish: Wish, config: Config) -> Mapping[str, int]:
-    """The nodes that would be looked at → their GPUs as Slurm counts them, 8 where it tells none. Looks at none."""
-    from nccl_slurm.doctor.checks.node.machine import gres
-
+def chosen(wish: Wish, config: Config) -> Mapping[str, sweep.Room]:
+    """The nodes that would be looked at, as Slurm knows them. Looks at none. Raises as `run`."""
     doctor = _Doctor(wish, config, (), slurm=AskedSlurm.by(config), ways=None)
-    choice, fields = doctor._choice(), node_fields(doctor.slurm.said_or_raise("nodes"))
-    return {node: gres(Observation(node, {}, slurm=fields.get(node, {}))) or 8 for node in choice.nodes}
+    choice, known = doctor._choice(), doctor.nodes()
+    fields = node_fields(doctor.slurm.said_or_raise("nodes"))
+    return {node: sweep.room(known.get(node), fields.get(node, {})) for node in choice.nodes}
 
 
 @dataclass
@@ -97,6 +100,7 @@ class _Run:
     site: Site = field(default_factory=Site)
     compute: frozenset[str] = frozenset()
     since: float | None = None
+    narrowed: Sequence[str] = ()
 
     def findings(self, told: Told) -> list[Finding]:
         raise NotImplementedError
@@ -109,7 +113,7 @@ class _Run:
 
     def manifest(self, node: str, job: int | None, options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         return sources.manifest(
-            self.keys("node", "job", "fleet", "scheduler"),
+            self.keys("node", "job", "fleet", "scheduler") | SOURCES,
             job=None if job is None else str(job),
             limit_s=self.wish.limit_s,
             sysroot=self.wish.sysroot.replace("%n", node),
@@ -136,6 +140,7 @@ class _Here(_Run):
         if seen is None:
             self.looked = Looked([node], silent={node: answer.why})
             return silent_nodes(self.of("node"), [answer])
+        self.narrowed = narrowed(self.wish)
         self.looked = Looked([node], ways={"local": [node]}, with_ranks=[node] if has_ranks(seen) else [])
         self.since = self.wish.since
         found = [one for check in self.of("node") for one in of_node(check, seen)]
@@ -159,6 +164,7 @@ class _Doctor(_Run):
     slurm: AskedSlurm = field(kw_only=True)
     ways: Callable[[str], Sequence[Way]] | None = field(kw_only=True)
     _ssh_why: list[str] = field(default_factory=list)
+    _hyperpod: bool = False
 
     def findings(self, told: Told) -> list[Finding]:
         given = texts(self.wish.bandwidth, "--bandwidth")
@@ -166,6 +172,7 @@ class _Doctor(_Run):
         choice = self._choice()
         aws = self._aws(choice)
         fleet, found = self._look(choice, told) if choice.nodes else (Fleet({}), [])
+        self.narrowed = [*narrowed(self.wish, choice.start), *self._without_ranks(choice)]
         fleet = replace(fleet, bandwidth=given, bandwidth_before=before)
         if choice.raw_id is not None:
             view = self._job_view(choice, fleet)
@@ -222,6 +229,7 @@ class _Doctor(_Run):
                 one = observation_of(answer, since, fields.get(answer.node, {}))
                 found += [finding for check in self.of("node") for finding in of_node(check, one)]
                 seen[answer.node] = one.only(kept)
+                self._hyperpod |= is_hyperpod(one)
                 with_ranks += [answer.node] if has_ranks(one) else []
                 by_way.setdefault(answer.way, []).append(answer.node)
             except NotObserved as error:
@@ -231,6 +239,12 @@ class _Doctor(_Run):
         self.left_out += self._ssh_why if whys else []
         self.looked = Looked(list(choice.nodes), choice.of, by_way, whys, with_ranks)
         return Fleet(seen, whys), [*found, *silent_nodes(self.of("node"), silent)]
+
+    def _without_ranks(self, choice: Choice) -> Iterator[str]:
+        """Of a job that runs the ranks are the half of what there is to see."""
+        without = sorted(set(choice.nodes) - set(self.looked.with_ranks)) if choice.job is not None else []
+        if without:
+            yield f"no rank of the job was seen on {fold(without)}"
 
     def _answers(self, choice: Choice, ways: Callable[[str], Sequence[Way]]) -> Iterator[Answer]:
         munge = ["munge", "-n", *self.slurm.munge_socket()]
@@ -346,6 +360,7 @@ class _Doctor(_Run):
         states = self._states(choice)
         where = {"cluster": self.wish.cluster, "region": self.wish.region}
         seen = observe(self.config, since=since, until=now, nodes=states, slurm=True, **where)
+        self.left_out += [f"AWS by the environment's region: {seen.place.unused}"] if seen.place.unused else []
         pool = ThreadPoolExecutor(1)
         return pool.submit(lambda: [one for check in self.of("aws") for one in safely(check, seen)])
 
@@ -357,7 +372,7 @@ class _Doctor(_Run):
         return [known[node] for node in choice.nodes if node in known] or list(known.values())
 
     def _tell_site(self, choice: Choice) -> None:
-        """For commands: which nodes certainly run no controller, database or login."""
+        """For commands: of which kind the site is, and which nodes certainly run no controller, database or login."""
         config = self.slurm.said("config")
         if not isinstance(config, str):
             return
@@ -369,9 +384,8 @@ class _Doctor(_Run):
         self.cluster = settings.cluster
         controllers = tuple(one.host for one in self._controllers())
         site = self.config.site
-        self.site = Site(
-            site.kind, site.aws_cluster, site.region, controllers, site.login_nodes, settings.database_hosts
-        )
+        place = find(cluster=self.wish.cluster, region=self.wish.region, configured=(site.aws_cluster, site.region))
+        self.site = site_of(settings, site, place, controllers, hyperpod=self._hyperpod)
         named = values(config)
         others = {*settings.database_hosts, *site.login_nodes, *site.database_hosts}
         others |= {host for each in database_hosts(named) for host in each}

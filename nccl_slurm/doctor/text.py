@@ -164,9 +164,9 @@ def explained(check: Check[object]) -> str:
     return "\n".join(lines)
 
 
-def changes(found: Sequence[Change], before: str | None) -> str:
-    """Against an earlier run: what went, what came, what is still there."""
-    lines = [f"Compared with {before or 'the run before'}:"]
+def changes(found: Sequence[Change], before: str | None, notes: Sequence[str] = ()) -> str:
+    """Against an earlier run: what went, what came, what is still there. ``notes``: how the runs themselves differ."""
+    lines = [f"Compared with {before or 'the run before'}:", *(f"  {visible(note, _WIDTH)}" for note in notes)]
     for change in found:
         nodes = f" {fold(change.nodes)}" if change.nodes else ""
         lines.append(f"  {change.kind:<8} {change.check}{nodes}: {change.before or '-'} -> {change.after or '-'}")

@@ -115,6 +115,7 @@ _SURE = (
     r"(?:passw(?:or)?d|passphrase|secret)[\w.-]{0,40}|(?:proxy-)?authorization"
     rf"|{_KEY}(?:[_.-]?id)?"
     r"|(?:db|sql|pg|postgres|mongo|redis|amqp|ldap|smtp|mail|ftp|ssh|http|proxy|user|admin|root)[_.-]?(?:pass|pwd)"
+    r"|(?:storage|jobcomp|slurmdbd)pass"  # slurm.conf's and slurmdbd.conf's
     r"|x-(?:amz|goog)-(?:signature|credential)|credentials?(?=\\{0,3}[\"']|[ \t]*=)"
 )
 _NAMED = rf"passw(?:or)?d|passphrase|secret(?:[_.-]key)?|{_KEY}"

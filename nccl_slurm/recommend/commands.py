@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from nccl_slurm.recommend.cluster import CLUSTER, REGION, of_arn
 from nccl_slurm.recommend.site import INSTANCE, Site
 
 __all__ = ["BATCH_MAX", "NODE_NAME", "batch", "commands"]
@@ -16,8 +17,6 @@ __all__ = ["BATCH_MAX", "NODE_NAME", "batch", "commands"]
 BATCH_MAX = 25
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}\Z")
 
-_CLUSTER = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,126}[A-Za-z0-9])?\Z")
-_REGION = re.compile(r"[a-z]{2}(?:-[a-z]{1,12}){1,3}-\d{1,2}\Z")
 _VERB = {"reboot": "batch-reboot-cluster-nodes", "replace": "batch-replace-cluster-nodes"}
 _IN_PLACE = "  # in place of the line above, not after it"
 
@@ -35,6 +34,9 @@ def commands(action: str, name: str, reason: str, site: Site, identity: str | No
         asked = f'sudo scontrol update node={name} state=fail reason="Action:{action.capitalize()}"'
         calls = batch(action, [identity] if identity else [], site)
         return (look, hit, asked, *(call + _IN_PLACE for call in calls))
+    if action == "reboot" and site.reboots is False:
+        by_hand = "  # slurm.conf has no RebootProgram: reboot it by hand once its jobs ended, then set it to resume"
+        return (look, hit, f'scontrol update nodename={name} state=drain reason="{reason}, reboot"{by_hand}')
     if action == "reboot":
         return (look, hit, f'scontrol reboot ASAP nextstate=RESUME reason="{reason}" {name}')
     return (look, hit, f'scontrol update nodename={name} state=drain reason="{reason}, replace"')
@@ -46,7 +48,8 @@ def batch(action: str, identities: Sequence[str], site: Site) -> tuple[str, ...]
     ``CLUSTER`` and ``REGION`` stand where the settings don't tell them.
     """
     ids = [one for one in dict.fromkeys(identities) if INSTANCE.match(one)]
-    cluster = site.aws_cluster if _CLUSTER.match(site.aws_cluster) else "CLUSTER"
-    region = site.region if _REGION.match(site.region) else "REGION"
+    told = of_arn(site.aws_cluster)
+    cluster = site.aws_cluster if told or CLUSTER.match(site.aws_cluster) else "CLUSTER"
+    region = told[0] if told else site.region if REGION.match(site.region) else "REGION"
     head = f"aws sagemaker {_VERB[action]} --cluster-name {cluster} --region {region} --node-ids"
     return tuple(f"{head} {' '.join(ids[at : at + BATCH_MAX])}" for at in range(0, len(ids), BATCH_MAX))

@@ -44,7 +44,8 @@ class Site:
     """``controllers``: primary first, then backups, as ``scontrol ping`` and slurm.conf name them. ``now`` by node.
     ``databases``, ``logins``: hosts as well. ``jobs`` by node; a node that is missing there was not asked. ``open``:
     node → reboot | replace, recommended and neither carried out nor declined. ``suspects``: node → why, of statistics
-    over jobs: a look at most. ``nodes``: size of the fleet. ``aws_cluster``, ``region``: HyperPod's.
+    over jobs: a look at most. ``nodes``: size of the fleet. ``aws_cluster``, ``region``: HyperPod's. ``reboots``:
+    whether Slurm can reboot nodes (slurm.conf has a RebootProgram), None: not told.
     """
 
     kind: str = ""
@@ -58,6 +59,7 @@ class Site:
     open: Mapping[str, str] = field(default_factory=dict)
     suspects: Mapping[str, str] = field(default_factory=dict)
     nodes: int | None = None
+    reboots: bool | None = None
 
 
 def short(host: str) -> str:

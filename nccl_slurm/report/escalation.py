@@ -65,14 +65,13 @@ def of_report(report: Mapping[str, Any]) -> Escalation | None:
     return None if row is None else Escalation(row["id"], row["says"], _command(report["job"]))
 
 
-def of_findings(findings: Iterable[Found], job: str | None = None) -> Escalation | None:
-    """``job``: the one that was looked at, for the command; None: nobody asked about one, so none is known to fail."""
+def of_findings(findings: Iterable[Found], job: str | None = None, *, whole: bool = False) -> Escalation | None:
+    """``job``: the one that was looked at, for the command; None: nobody asked about one, so none is known to fail.
+    ``whole``: nothing of what doctor can look at for it was left out."""
     found = list(findings)
-    row = next((row for row in _rows("doctor") if _found(row, found, job)), None)
+    row = next((row for row in _rows("doctor") if _found(row, found, whole=whole and job is not None)), None)
     where = job if job and _JOB_ID.match(job) else "JOBID"
-    return (
-        None if row is None else Escalation(row["id"], row["says"], f"nccl-slurm bundle {where} --doctor doctor.json")
-    )
+    return None if row is None else Escalation(row["id"], row["says"], f"nccl-slurm bundle {where} --with-doctor")
 
 
 def as_json(escalation: Escalation | None) -> dict[str, str] | None:
@@ -101,9 +100,9 @@ def _fits(row: Mapping[str, Any], item: Mapping[str, Any]) -> bool:
     )
 
 
-def _found(row: Mapping[str, Any], findings: Sequence[Found], job: str | None) -> bool:
+def _found(row: Mapping[str, Any], findings: Sequence[Found], *, whole: bool) -> bool:
     if row.get("clean"):
-        return bool(job and findings) and all(one.status in ("PASS", "NOT-APPLICABLE") for one in findings)
+        return bool(whole and findings) and all(one.status in ("PASS", "NOT-APPLICABLE") for one in findings)
     return any(
         one.check == row["check"]
         and one.status in row["status"]

@@ -298,6 +298,7 @@ def read_config(text: str) -> Settings:
         slurm_uid=int(user.group(2)) if user else None,
         database_hosts=_hosts(pairs, _DATABASE_HOSTS[:2]),
         min_job_age_s=float(age.group(1)) if age else 300.0,
+        reboots=text_of(pairs["RebootProgram"]) is not None if "RebootProgram" in pairs else None,
     )
 
 

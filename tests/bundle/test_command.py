@@ -10,6 +10,7 @@ import stat
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,11 @@ from nccl_slurm.bundle.doctor import of_run
 from nccl_slurm.bundle.records import NODES_MAX
 from nccl_slurm.cli.bundle import command
 from nccl_slurm.cli.main import main
+from nccl_slurm.doctor.check import Finding
+from nccl_slurm.doctor.result import Result
 from nccl_slurm.errors import InputError
 from nccl_slurm.history.store import Store
-from tests.attribute.scenarios import SCENARIOS, exception
+from tests.attribute.scenarios import SCENARIOS, START, exception
 from tests.bundle.site import EVIL, INSTANCE, files_of, made, record, report
 
 WAITS = (
@@ -194,6 +197,9 @@ def test_a_link_is_replaced_and_not_followed(site: Path) -> None:
         (["42", "--with-doctor", "--doctor", "x"], 2),
         (["42", "--doctor", "/nonexistent"], 1),
         (["42", "-o", "/nonexistent/x"], 1),
+        (["42", "-o", "-"], 2),
+        (["42", "-o", "-", "--folder"], 2),
+        (["42", "-o", ""], 2),
     ],
 )
 def test_what_is_refused(site: Path, arguments: list[str], expected: int) -> None:
@@ -349,18 +355,16 @@ def test_what_slurm_says_and_what_it_does_not(tmp_path: Path) -> None:
     assert b"sinfo: No such file" in files["INDEX.md"]
 
 
-DOCTOR: dict[str, Any] = {
-    "schema": "nccl-slurm/doctor/1",
-    "findings": [
-        {
-            "check": "node.gpu-count",
-            "status": "FAIL",
-            "priority": "P0",
-            "text": "7 of 8",
-            "values": {"t": "hf_" + "a" * 34},
-        }
-    ],
-}
+FAILED = Finding("node.gpu-count", "FAIL", "7 of 8", "P0", values={"t": "hf_" + "a" * 34})
+
+
+def doctor_of(*findings: Finding, at: float = START + 800, job: str | None = "42", **more: Any) -> dict[str, Any]:
+    result = Result(at, 1.0, findings or [FAILED], {"node.gpu-count": "x"}, job=job, **more)
+    told: dict[str, Any] = json.loads(json.dumps(result.to_json()))
+    return told
+
+
+DOCTOR = doctor_of()
 
 
 def test_findings_of_a_file(site: Path) -> None:
@@ -370,14 +374,70 @@ def test_findings_of_a_file(site: Path) -> None:
     assert json.loads(files["doctor.json"])["findings"][0]["text"] == "7 of 8"
     assert b"hf_a" not in files["doctor.json"]
     assert b"node.gpu-count FAIL P0: 7 of 8" in files["support-case.md"]
-    for text in ("", "{}", "[]", '{"findings": 7}', "[" * 100_000):
+    for text in ("", "{}", "[]", '{"findings": 7}', "[" * 100_000, json.dumps({**DOCTOR, "schema": "x"})):
         path.write_text(text)
         assert status("42", "--config", site, "--doctor", path, "--dry-run") == 1
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_findings_of_what_is_no_file(
+    site: Path, make: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(path := site.parent / "doctor.json")
+    assert status("42", "--config", site, "--doctor", path, "--dry-run") == 1
+    assert f"--doctor {path}: is no regular file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        (doctor_of(job="7"), "it is of job 7, this case of job 42"),
+        (doctor_of(cluster="other"), "it is of cluster other, this case of cluster test"),
+        (doctor_of(job="42", cluster="Test"), ""),
+        (doctor_of(job=None), ""),
+    ],
+)
+def test_findings_of_another_case_are_refused(
+    site: Path, told: dict[str, Any], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = site.parent / "doctor.json"
+    path.write_text(json.dumps(told))
+    if why:
+        assert status("42", "--config", site, "--doctor", path, "--dry-run") == 1
+        assert why in capsys.readouterr().err
+    else:
+        run("42", "--config", site, "--doctor", path, "--dry-run")
+
+
+CLEAN = Finding("node.gpu-count", "PASS", "8 of 8")
+
+
+@pytest.mark.parametrize(
+    ("told", "clean", "gap"),
+    [
+        (doctor_of(CLEAN), True, ""),
+        (doctor_of(CLEAN, narrowed=["--only node.gpu-count"]), False, "not all was looked at: --only node.gpu-count"),
+        (doctor_of(CLEAN, left_out=["accounting: no answer"]), False, ""),
+        (doctor_of(CLEAN, job="7"), False, ""),
+        (doctor_of(CLEAN, job=None), False, "it was asked about no job"),
+        (doctor_of(CLEAN, at=START - 5), False, "before the job began"),
+        ({key: one for key, one in doctor_of(CLEAN).items() if key != "narrowed"}, False, ""),
+    ],
+)
+def test_a_clean_doctor_is_one_of_this_job_and_of_all(told: dict[str, Any], clean: bool, gap: str) -> None:
+    from nccl_slurm.bundle.make import Material, make
+    from nccl_slurm.doctor.aws.place import Place
+
+    made = make(Material(report(), Place(), doctor=told))
+    case = next(part for part in made.parts if part.path == "support-case.md").data
+    assert (b"nothing of it is wrong" in case) == clean
+    assert any(gap in one.why for one in made.gaps if one.source == "nccl-slurm doctor") == bool(gap)
+
+
 def test_findings_of_a_doctor_that_is_run_now(tmp_path: Path) -> None:
     script = tmp_path / "doctor"
-    script.write_text(f"#!/bin/sh\necho '{json.dumps(DOCTOR)}'\nexit 1\n")
+    (tmp_path / "told").write_text(json.dumps(DOCTOR))
+    script.write_text(f"#!/bin/sh\ncat {tmp_path}/told\nexit 1\n")
     assert of_run("42", None, ["/bin/sh", str(script)]) == DOCTOR
     script.write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(InputError, match="exit 3"):

@@ -60,6 +60,10 @@ class StandIn:
     def says(self, what: str, text: str) -> None:
         (self.folder / what).write_text(text)
 
+    @staticmethod
+    def node(name: str, state: str) -> str:
+        return _NODE.format(name=name, state=state)
+
     def on(self, node: str, script: str) -> None:
         """What srun does first on that node."""
         self.says(f"srun-{node}", script)

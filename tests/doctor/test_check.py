@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from nccl_slurm.doctor.check import ID, Area, Finding, NotObserved, Status, judged
+from nccl_slurm.doctor.checks.node.look import Look
+from nccl_slurm.doctor.observation import Observation
 
 
 class _Check:
@@ -45,3 +47,11 @@ def test_ids(text: str) -> None:
 @pytest.mark.parametrize("text", ["gpu-count", "node.", "node.GPU", "node.a.b", "node.a-", "other.a"])
 def test_no_ids(text: str) -> None:
     assert not ID.fullmatch(text)
+
+
+@pytest.mark.parametrize(("way", "job"), [("job-step", "777"), ("local", "777"), ("job", None), ("ssh", None)])
+def test_commands_are_of_the_job_beside_which_a_node_was_read(way: str, job: str | None) -> None:
+    """The doctor's own job has ended, and one that took in our SSH session is anybody's."""
+    look = Look("node.oom", Observation("n1", {}, way=way, job="777"))
+    assert look.fail("P0", "x").values.get("job") == job
+    assert look.warn("P1", "x", values={"job": "5"}).values["job"] == "5"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from nccl_slurm.doctor.check import Finding
-from nccl_slurm.doctor.compare import compared
+from nccl_slurm.doctor.compare import compared, differences
 from nccl_slurm.doctor.result import Looked, Result
 from nccl_slurm.doctor.text import changes
 
@@ -114,3 +115,36 @@ def test_nodes_are_compared_one_by_one_and_told_together() -> None:
     found = compared(told(before), told(after))
     assert {(one.kind, tuple(one.nodes)) for one in found} == {("gone", ("n1", "n2")), ("unseen", ("n3",))}
     assert "gone     node.ecc n[1-2]: FAIL P0 -> PASS" in changes(found, "then")
+
+
+OUTPUT = Finding("job.output", "FAIL", "it printed an error", "P0")
+LIMIT = Finding("node.memlock", "FAIL", "64 kB", "P0", nodes=("n1",))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kinds", "said"),
+    [
+        ({"cluster": "a"}, {"cluster": "b"}, {"new": 1, "unseen": 3}, ["that run was of cluster a"]),
+        ({"cluster": "a"}, {"cluster": "a"}, {"gone": 3, "new": 1}, []),
+        ({"cluster": None}, {"cluster": "a"}, {"gone": 3, "new": 1}, []),
+        ({"job": "7"}, {"job": "42"}, {"gone": 1, "unseen": 2, "new": 1}, ["that run was of job 7"]),
+        ({"job": "7"}, {"job": None}, {"gone": 3, "new": 1}, []),
+        (
+            {"cluster": "a", "job": "7"},
+            {"cluster": "b", "job": "42"},
+            {"new": 1, "unseen": 3},
+            ["that run was of cluster a", "that run was of job 7"],
+        ),
+    ],
+)
+def test_runs_of_other_clusters_and_jobs(
+    before: dict[str, Any], after: dict[str, Any], kinds: dict[str, int], said: Sequence[str]
+) -> None:
+    passed = [replace(one, status="PASS", priority=None) for one in (FAIL, OUTPUT, LIMIT)]
+    new = Finding("node.disk", "FAIL", "full", "P0", nodes=("n1",))
+    one, two = {**told(FAIL, OUTPUT, LIMIT), **before}, {**told(*passed, new), **after}
+    found = compared(one, two)
+    assert Counter(change.kind for change in found) == kinds
+    notes = differences(one, two)
+    assert [note.partition(":")[0] for note in notes] == said
+    assert all(note in changes(found, "then", notes) for note in notes)

@@ -279,7 +279,8 @@ def test_halving_leaves_no_node_out(count: int) -> None:
 
 @pytest.mark.parametrize("way", sweep.WAYS)
 def test_commands_hold_names_of_hosts_alone(way: str) -> None:
-    told = list(sweep.lines(["n1", "n2", "n3;reboot", "$(id)", "-x"], way, {"n1": 4}))
+    names = ["n1", "n2", "n3;reboot", "$(id)", "-x"]
+    told = list(sweep.lines({name: sweep.Room(4 if name == "n1" else 8) for name in names}, way))
     commands = [line for line in told if not line.startswith("#")]
     assert commands and all(re.fullmatch(r"srun [A-Za-z0-9 =._,\[\]>-]+", line) for line in commands)
     assert all("reboot" not in line and "id" not in line.split("=")[0] for line in commands)

@@ -228,6 +228,35 @@ def test_with_closed_outputs(closed: Sequence[int]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--only", "node.memory"],
+            "--only node.memory: looks at nodes: give --nodes, --all-idle or --job, or --local",
+        ),
+        (["--only", "node"], "--only node: looks at nodes"),
+        (["--only", "fleet"], "--only fleet: looks at nodes: give --nodes, --all-idle or --job"),
+        (["--only", "job", "--nodes", "n1"], "--only job: looks at a job: give --job ID"),
+        (["--only", "aws", "--no-aws"], "--only aws: asks AWS: it goes without --no-aws"),
+        (["--local", "--only", "scheduler.hooks"], "--only scheduler.hooks: is not made with --local"),
+        (["--only", "node.nothing"], "--only node.nothing: is no check"),
+        (["--skip", "node.nothing"], "--skip node.nothing: is no check"),
+        (["--skip", "scheduler,aws"], "no check is left"),
+    ],
+)
+def test_checks_that_cannot_be_made_here_are_refused(slurm: StandIn, words: list[str], said: str) -> None:
+    done = doctor(slurm, *words)
+    assert done.exit_code == 2 and said in done.output
+
+
+def test_a_check_that_is_not_made_anyway_may_be_skipped(slurm: StandIn) -> None:
+    assert told(slurm, "--only", "scheduler.munge,scheduler.controller", "--skip", "node.memory")["checks"] == [
+        "scheduler.controller",
+        "scheduler.munge",
+    ]
+
+
 def test_compare(slurm: StandIn, tmp_path: Path) -> None:
     before = tmp_path / "before.json"
     before.write_text(doctor(slurm, "--all-idle", "--only", "node", "--json").stdout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -89,6 +89,15 @@ def fleet(**of: Mapping[str, Any]) -> Fleet:
 )
 def test_controller(ping: str, expected: set[Any]) -> None:
     assert words(found("controller", seen(ping=ping))) == expected
+
+
+@pytest.mark.parametrize(("up", "left"), [("UP", "answer"), ("DOWN", "none is left")])
+def test_which_controller_is_down_and_who_is_left(up: str, left: str) -> None:
+    ping = "Slurmctld(primary) at c1 is UP\nSlurmctld(backup1) at c2 is {}\nSlurmctld(backup2) at c3 is DOWN\n"
+    told = found("controller", seen(ping=ping.format(up)))
+    (one,) = [one for one in told if one.values["controller"] == "c3"]
+    assert "slurmctld at c3 (backup)" in one.text and left in one.text
+    assert ("none is left" in one.text) == (up == "DOWN")
 
 
 @pytest.mark.parametrize(
@@ -231,6 +240,12 @@ def row(
         (row("PENDING", "Resources", submit=6000, n=3), ("PASS", None)),  # two nodes are idle
         (row("PENDING", "Resources", submit=6000, n=2), ("WARN", "P1")),
         (row("PENDING", "BadConstraints", submit=60), ("WARN", "P2")),
+        (row("PENDING", "launch_failed_requeued_held", submit=60), ("WARN", "P2")),
+        (row("PENDING", "launch failed requeued held", submit=60), ("WARN", "P2")),
+        (row("PENDING", "JobLaunchFailure", submit=60), ("WARN", "P2")),
+        (row("PENDING", "job_requeued_in_held_state", submit=60), ("WARN", "P2")),
+        (row("PENDING", "JobHeldUser", submit=60), ("PASS", None)),  # by his own hand
+        (row("FAILED", "JobLaunchFailure", submit=60), ("PASS", None)),
     ],
 )
 def test_stuck_jobs(queue: str, expected: tuple[str, str | None]) -> None:
@@ -238,20 +253,19 @@ def test_stuck_jobs(queue: str, expected: tuple[str, str | None]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
+    ("busy", "priority"),
     [
-        (lambda text: text, "P1"),
-        (lambda text: text.replace("Gres=gpu:8", "Gres=(null)"), "P2"),  # CPU nodes, and a job that may want GPUs
-        (lambda text: text.replace("RealMemory=1000", "RealMemory=500"), "P2"),
-        (lambda text: text.replace("BootTime", "ActiveFeatures=h100 BootTime"), "P2"),
-        (lambda text: text.replace("BootTime=1789000000", "BootTime=1789000001"), "P1"),
-        (lambda text: text.replace("Gres=gpu:8", "Gres=(null)").replace("Partitions=gpu,all", "Partitions=cpu"), "P1"),
+        (node("n3", "ALLOCATED"), "P1"),
+        (node("n3", "ALLOCATED").replace("Gres=gpu:8", "Gres=gpu:h100:8"), "P2"),
+        (node("n3", "ALLOCATED").replace("RealMemory=1000", "RealMemory=2000"), "P2"),
+        (node("n3", "ALLOCATED").replace("Gres=", "ActiveFeatures=efa Gres="), "P2"),
+        (node("n3", "ALLOCATED").replace("RealMemory=1000", "RealMemory=2").replace("gpu,all", "all"), "P1"),
     ],
 )
-def test_idle_nodes_of_another_kind_may_be_none_for_the_job(change: Callable[[str], str], expected: str) -> None:
-    nodes = node("n1", "ALLOCATED") + node("n2") + node("n3") + change(node("n4"))
-    (one,) = found("stuck-jobs", seen(queue=row("PENDING", "Resources", submit=6000), nodes=nodes))
-    assert (one.status, one.priority) == ("WARN", expected)
+def test_idle_nodes_may_be_of_another_kind(busy: str, priority: str) -> None:
+    told = node("n1") + node("n2") + busy
+    queue = row("PENDING", "Resources", submit=6000, n=2)
+    assert words(found("stuck-jobs", seen(queue=queue, nodes=told))) == {("WARN", priority)}
 
 
 def test_a_completing_job_names_the_node_that_holds_it() -> None:
@@ -286,6 +300,52 @@ def test_hooks(prolog: str, hooks: Mapping[str, Any], expected: set[Any]) -> Non
     assert words(found("hooks", seen(change={"Prolog": prolog}, fleet=fleet(n1={"hooks": hooks})))) == expected
 
 
+TASK = "/etc/slurm/tp.sh"
+
+
+@pytest.mark.parametrize(
+    ("change", "stat", "status"),
+    [
+        ({"Prolog": TASK}, "100700 0 0", "PASS"),  # runs as root
+        ({"TaskProlog": TASK}, "100755 0 0", "PASS"),
+        ({"TaskProlog": TASK}, "100700 0 0", "FAIL"),
+        ({"TaskProlog": TASK}, "100644 0 0", "FAIL"),
+        ({"TaskProlog": TASK}, "100750 0 100", "UNKNOWN"),
+        ({"TaskProlog": TASK}, "100711 0 0", "UNKNOWN"),  # fine for a binary, not for a script
+        ({"TaskProlog": TASK}, "40755 0 0", "FAIL"),
+    ],
+)
+def test_hooks_run_as_somebody(change: Mapping[str, str], stat: str, status: str) -> None:
+    observed = seen(change=change, fleet=fleet(n1={"hooks": {"texts": {TASK: f"{stat} 5 1.0"}}}))
+    assert {one.status for one in found("hooks", observed)} == {status}
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [("TaskProlog", ("FAIL", "P0")), ("EpilogSlurmctld", ("FAIL", "P1")), ("PrologSlurmctld", ("WARN", "P2"))],
+)
+def test_patterns_where_slurm_takes_one_path(key: str, expected: tuple[str, str]) -> None:
+    pattern = "/etc/slurm/x.d/*"
+    files = {"hooks": {"texts": {"/etc/slurm/x.d/1": "100755 0 0 5 1.0"}}}
+    observed = seen(change={key: pattern}, fleet=fleet(n1=files), here={pattern: ""}, on_controller=True)
+    (one,) = found("hooks", observed)
+    assert (one.status, one.priority, one.values["path"]) == (*expected, pattern)
+
+
+@pytest.mark.parametrize(
+    ("there", "status"),
+    [
+        ("/etc/slurm/site/prolog.sh", "PASS"),
+        ("/etc/slurm/prolog.sh", "FAIL"),
+        ("/etc/slurm/a/b/prolog.sh", "FAIL"),
+    ],
+)
+def test_hooks_of_a_pattern_in_any_part(there: str, status: str) -> None:
+    files = {"hooks": {"texts": {there: "100755 0 0 5 1.0"}}}
+    observed = seen(change={"Prolog": "/etc/slurm/*/prolog.sh"}, fleet=fleet(n1=files))
+    assert {one.status for one in found("hooks", observed)} == {status}
+
+
 @pytest.mark.parametrize(
     ("required", "texts", "status"),
     [
@@ -301,7 +361,15 @@ def test_spank_plugins_that_are_required(required: bool, texts: Mapping[str, str
 
 def test_programs_of_slurmctld_are_judged_on_controllers_alone() -> None:
     change = {"EpilogSlurmctld": "/x/es"}
-    for here, on, status in (("", True, "FAIL"), ("755 0", True, "UNKNOWN"), ("", False, "UNKNOWN")):
+    change["SlurmUser"] = "slurm(64030)"
+    for here, on, status in (
+        ("", True, "FAIL"),
+        ("755 0", True, "UNKNOWN"),
+        ("700 64030", True, "UNKNOWN"),
+        ("700 0", True, "FAIL"),
+        ("644 64030", True, "FAIL"),
+        ("", False, "UNKNOWN"),
+    ):
         observed = seen(change=change, here={"/x/es": here}, on_controller=on)
         assert {one.status for one in found("hooks", observed)} == {status}
 

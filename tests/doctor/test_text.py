@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from nccl_slurm.doctor.check import Finding, Priority, Proof
@@ -95,5 +98,12 @@ def test_nodes_that_gave_nothing_are_counted() -> None:
 def test_where_nothing_is_left_to_try_the_bundle_is_named(findings: list[Finding], rule: str | None) -> None:
     result = Result(0.0, 1.0, findings, {one.check: "x" for one in findings}, job="42")
     text, told = render(result), result.to_json()["escalation"]
-    assert ("nccl-slurm bundle 42 --doctor doctor.json" in text) == (rule is not None)
+    assert ("nccl-slurm bundle 42 --with-doctor" in text) == (rule is not None)
     assert (told["rule"] if told else None) == rule
+
+
+@pytest.mark.parametrize("more", [{"narrowed": ["--only node.disk"]}, {"left_out": ["accounting: no answer"]}])
+def test_what_was_looked_at_in_part_is_not_clean(more: dict[str, Any]) -> None:
+    result = Result(0.0, 1.0, [Finding("node.disk", "PASS", "room")], {"node.disk": "x"}, job="42", **more)
+    assert result.escalation is None and "Nothing else is left" not in render(result)
+    assert replace(result, narrowed=(), left_out=()).escalation is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     return StandIn(tmp_path / "bin", dict.fromkeys(("n1", "n2", "n3", "n4"), "IDLE"))
 
 
-def doctor(slurm: StandIn, *words: str) -> Result:
+def doctor(slurm: StandIn, *words: str, settings: str = "") -> Result:
     config = slurm.folder / "nccl-slurm.toml"
-    config.write_text(f'[slurm]\nbin = "{slurm.folder}"\n[paths]\nstate = "{slurm.folder}/none"\n')
+    config.write_text(f'[slurm]\nbin = "{slurm.folder}"\n[paths]\nstate = "{slurm.folder}/none"\n{settings}')
     return CliRunner().invoke(command.command, [*words, "--config", str(config)], catch_exceptions=False)
 
 
@@ -97,8 +98,57 @@ def test_a_file_that_is_not_there_is_a_slip(slurm: StandIn, tmp_path: Path) -> N
     assert done.exit_code == 2 and "no such file" in done.output
 
 
+def with_gpus(slurm: StandIn, **gres: str) -> None:
+    """8 on each node but those that are named."""
+    told = (slurm.folder / "nodes").read_text()
+    for node in ("n1", "n2", "n3", "n4"):
+        told = told.replace(
+            f"NodeName={node} Arch=x86_64 Gres=(null)", f"NodeName={node} Gres={gres.get(node, 'gpu:8')}"
+        )
+    slurm.says("nodes", told)
+
+
+def test_a_sweep_leaves_out_where_nothing_can_run(slurm: StandIn) -> None:
+    with_gpus(slurm, n1="(null)", n2="gpu:1g.10gb:56", n3="gpu:h100:4(S:0-1)")
+    slurm.says(
+        "nodes", (slurm.folder / "nodes").read_text() + slurm.node("n5", "DOWN*") + slurm.node("n6", "IDLE+DRAIN")
+    )
+    done = doctor(slurm, "--nodes", "n[1-6]", "--sweep", "alone")
+    commands = [line for line in done.stdout.splitlines() if line.startswith("srun ")]
+    assert len(commands) == 2 and "--gpus-per-node=4 " in commands[0] and "--nodelist=n4 " in commands[1]
+    left = [line for line in done.stdout.splitlines() if line.startswith("# left out: ")]
+    assert [line.split()[3] for line in left] == ["n1:", "n2:", "n5:", "n6:"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["--sweep", "pairs", "--nodes", "n9"], 2, "Slurm has no node n9"),
+        (["--sweep", "pairs", "--nodes", "n[1-"], 2, "--nodes"),
+        (["--sweep", "pairs", "--job", "55"], 3, "job 55"),
+        (["--sweep", "pairs", "--nodes", "n1"], 2, "1 of 1 nodes can be measured; name others, or"),
+        (["--sweep", "halving", "--nodes", "n1"], 2, "1 of 1 nodes can be measured"),
+        (["--sweep", "alone", "--nodes", "n2"], 2, "Slurm counts no GPU there"),
+        (["--sweep", "alone", "--nodes", "n1", "--json"], 2, "goes without --json"),
+        (["--sweep", "alone", "--nodes", "n1"], 0, "--gpus-per-node=8"),
+    ],
+)
+def test_errors_of_a_sweep_end_as_those_of_a_look(words: list[str], status: int, said: str, slurm: StandIn) -> None:
+    with_gpus(slurm, n2="(null)")
+    done = doctor(slurm, *words)
+    assert done.exit_code == status and said in done.output
+
+
+def test_a_sweep_without_slurm_could_not_look(slurm: StandIn) -> None:
+    (slurm.folder / "scontrol").unlink()
+    (slurm.folder / "scontrol").write_text("#!/bin/sh\nexit 1\n")
+    (slurm.folder / "scontrol").chmod(0o755)
+    assert doctor(slurm, "--nodes", "n1", "--sweep", "alone").exit_code == 3
+
+
 @pytest.mark.parametrize(("way", "commands"), [("alone", 4), ("pairs", 6), ("halving", 3)])
 def test_sweeps_are_printed_and_nothing_runs(way: str, commands: int, slurm: StandIn) -> None:
+    with_gpus(slurm)
     for node in ("n1", "n2", "n3", "n4"):
         slurm.on(node, f"touch {slurm.folder}/started")
     done = doctor(slurm, "--all-idle", "--sweep", way)
@@ -114,3 +164,31 @@ def test_bandwidth_is_of_several_nodes(words: list[str], slurm: StandIn) -> None
 
 def test_a_sweep_of_no_nodes_is_usage(slurm: StandIn) -> None:
     assert doctor(slurm, "--sweep", "pairs").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "hyperpod", "settings", "expected"),
+    [
+        ("RebootProgram = /sbin/reboot\n", False, "", "scontrol reboot ASAP nextstate=RESUME"),
+        ("RebootProgram = (null)\n", False, "", 'state=drain reason="nccl-slurm: node.ecc, reboot"'),
+        ("RebootProgram = (null)\n", True, "", 'sudo scontrol update node=n1 state=fail reason="Action:Reboot"'),
+        ("RebootProgram = /sbin/reboot\n", True, "", 'reason="Action:Reboot"'),
+        ("RebootProgram = /sbin/reboot\n", True, '[site]\nkind = "slurm"\n', "scontrol reboot ASAP"),
+        ("", False, '[site]\naws_cluster = "ml-1"\n', 'reason="Action:Reboot"'),
+    ],
+)
+def test_a_reboot_as_the_site_makes_it(
+    slurm: StandIn, tmp_path: Path, more: str, hyperpod: bool, settings: str, expected: str
+) -> None:
+    ecc = next(one for one in checks("node") if one.id == "node.ecc")
+    config = (slurm.folder / "config").read_text().replace("= c1\n", "= c1(10.0.0.1)\n").replace("dbd\n", "none\n")
+    slurm.says("config", config + more)
+    slurm.says("nodes", (slurm.folder / "nodes").read_text().replace("NodeAddr=n1", "NodeAddr=10.0.0.5"))
+    of("p5").gpu(3, volatile="7").write(tmp_path / "n1", set(ecc.sources))
+    if hyperpod:
+        (tmp_path / "n1/root/opt/sagemaker_cluster").mkdir(parents=True)
+    trees = ["--sysroot", f"{tmp_path}/%n/root", "--commands", f"{tmp_path}/%n/bin"]
+    done = doctor(slurm, "--nodes", "n1", "--only", "node.ecc", "--no-aws", "--json", *trees, settings=settings)
+    (one,) = [one for one in json.loads(done.stdout)["findings"] if one["status"] == "FAIL"]
+    last = [line for line in one["commands"] if "state=" in line or line.startswith("scontrol reboot")]
+    assert len(last) == 1 and expected in last[0]

@@ -118,6 +118,11 @@ SECRETS: list[tuple[str, str]] = [
         (f"{name}=X", f"{name}={HIDDEN}")
         for name in ("DB_PASS", "REDIS_PASS", "DB_PWD", "MYSQL_PWD", "db_pass", "credential")
     ),
+    *(
+        (f"{name}{sign}X", f"{name}{sign}{HIDDEN}")
+        for name in ("StoragePass", "JobCompPass", "AccountingStoragePass", "storagepass")
+        for sign in ("=", " = ", "                = ")
+    ),
     *((f"password=a{sign}X b", f"password={HIDDEN} b") for sign in ",&;)(|<>[]{}"),
     ("password     =   X", f"password     =   {HIDDEN}"),
     (r'password="a\"X" b', f'password="{HIDDEN}" b'),

@@ -13,6 +13,7 @@ ID = "i-0123456789abcdef0"
 LOOK = "scontrol show node n2"
 HIT = 'squeue --nodelist=n2 --states=RUNNING,SUSPENDED,COMPLETING --format="%i %u %D %j"'
 REASON = "nccl-slurm: gpu-hw-lost, report 42"
+ARN = "arn:aws:sagemaker:us-west-2:123456789012:cluster/abcdef012345"
 HYPERPOD = Site(kind="hyperpod", aws_cluster="ml-1", region="us-west-2")
 API = (
     "--cluster-name ml-1 --region us-west-2 --node-ids i-0123456789abcdef0  # in place of the line above, not after it"
@@ -24,6 +25,18 @@ API = (
     [
         (Site(), "investigate", ID, (LOOK,)),
         (Site(), "reboot", ID, (LOOK, HIT, f'scontrol reboot ASAP nextstate=RESUME reason="{REASON}" n2')),
+        (Site(reboots=True), "reboot", ID, (LOOK, HIT, f'scontrol reboot ASAP nextstate=RESUME reason="{REASON}" n2')),
+        (
+            Site(reboots=False),
+            "reboot",
+            ID,
+            (
+                LOOK,
+                HIT,
+                f'scontrol update nodename=n2 state=drain reason="{REASON}, reboot"'
+                "  # slurm.conf has no RebootProgram: reboot it by hand once its jobs ended, then set it to resume",
+            ),
+        ),
         (Site(), "replace", ID, (LOOK, HIT, f'scontrol update nodename=n2 state=drain reason="{REASON}, replace"')),
         (
             HYPERPOD,
@@ -45,6 +58,18 @@ API = (
                 HIT,
                 'sudo scontrol update node=n2 state=fail reason="Action:Replace"',
                 f"aws sagemaker batch-replace-cluster-nodes {API}",
+            ),
+        ),
+        (
+            Site(kind="hyperpod", aws_cluster=ARN),
+            "reboot",
+            ID,
+            (
+                LOOK,
+                HIT,
+                'sudo scontrol update node=n2 state=fail reason="Action:Reboot"',
+                f"aws sagemaker batch-reboot-cluster-nodes --cluster-name {ARN} --region us-west-2 --node-ids {ID}"
+                "  # in place of the line above, not after it",
             ),
         ),
         (HYPERPOD, "replace", "n2", (LOOK, HIT, 'sudo scontrol update node=n2 state=fail reason="Action:Replace"')),

@@ -157,15 +157,17 @@ FINDINGS: list[tuple[str | None, list[Finding]]] = [
 
 @pytest.mark.parametrize(("rule", "findings"), FINDINGS)
 def test_rows_of_findings(rule: str | None, findings: Sequence[Finding]) -> None:
-    found = of_findings(findings, "42")
+    found = of_findings(findings, "42", whole=True)
     assert (found.rule if found else None) == rule
     if found:
-        assert found.command == "nccl-slurm bundle 42 --doctor doctor.json"
+        assert found.command == "nccl-slurm bundle 42 --with-doctor"
+    seen_in_part = of_findings(findings, "42")
+    assert (seen_in_part.rule if seen_in_part else None) == (None if rule == "clean" else rule)
 
 
 def test_a_clean_cluster_of_which_no_job_is_known_to_fail() -> None:
-    assert of_findings([PASSED]) is None
-    assert of_findings([PASSED], "42") is not None
+    assert of_findings([PASSED], whole=True) is None
+    assert of_findings([PASSED], "42", whole=True) is not None
 
 
 def test_rows_name_what_exists() -> None:

@@ -183,6 +183,13 @@ def test_config() -> None:
     assert (bare.accounting, bare.stores_comments, bare.tracks_gpus, bare.version) == (False, False, False, None)
 
 
+@pytest.mark.parametrize(
+    ("line", "reboots"), [("RebootProgram = /sbin/reboot\n", True), ("RebootProgram = (null)\n", False), ("", None)]
+)
+def test_whether_slurm_can_reboot(line: str, reboots: bool | None) -> None:
+    assert text.read_config(f"ClusterName = x\n{line}").reboots is reboots
+
+
 def test_config_without_a_cluster_is_refused() -> None:
     with pytest.raises(SlurmRefused, match="names no cluster"):
         text.read_config("slurm_load_ctl_conf error: whatever\n")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["AGENT", "DEEP_CHECKS", "DETECTION", "Detection", "Result", "read_detection", "read_result"]
+__all__ = ["AGENT", "DEEP_CHECKS", "DETECTION", "NONE", "NOT", "Detection", "Result", "read_detection", "read_result"]
 
 AGENT, DEEP_CHECKS = "SagemakerHealthMonitoringAgent/", "DeepHealthCheckResults/"
 #: What CloudWatch is asked to filter by.
@@ -21,11 +21,16 @@ DETECTION = "HealthMonitoringAgentDetectionEvent"
 
 _INSTANCE = re.compile(r"i-[0-9a-f]{8}(?:[0-9a-f]{9})?(?![0-9a-z])")
 #: *None of them* in the words of people and of JSON.
-_NONE = r"(?!\W{0,4}(?:\[\s*\]|\{\s*\}|none\b|null\b|0\b|false\b))"
-_NOT = r"(?<!\bno )(?<!\b0 )(?<!\bnot )"
+NONE = r"(?!\W{0,4}(?:\[\s*\]|\{\s*\}|none\b|null\b|0\b|false\b))"
+NOT = r"(?<!\bno )(?<!\b0 )(?<!\bnot )(?<!\bwithout )"
 _FAULTY = re.compile(
-    rf"{_NOT}faulty[ _]?instance\w*\b{_NONE}|{_NOT}health ?check failed\b{_NONE}|less than threshold"
-    rf"|\b(?:dcgm|nccl|efa|gpu|nvlink|bandwidth|stress)\b.{{0,80}}?{_NOT}\bfail(?:ed|ures?)\b{_NONE}",
+    rf"{NOT}faulty[ _]?instance\w*\b{NONE}|{NOT}health ?check failed\b{NONE}|less than threshold"
+    rf"|\b(?:dcgm|nccl|efa|gpu|nvlink|bandwidth|stress)\b.{{0,80}}?{NOT}\bfail(?:ed|ures?)\b{NONE}",
+    re.IGNORECASE,
+)
+#: Of the whole, not of one of its tests.
+_PASSED = re.compile(
+    rf"\bdeep ?health ?checks?\b.{{0,40}}?{NOT}\b(?:pass(?:ed)?|succeeded|complet\w+ successfully)\b(?! 0\b)",
     re.IGNORECASE,
 )
 _READ_MAX = 1 << 16
@@ -44,7 +49,8 @@ class Detection:
 
 @dataclass(frozen=True)
 class Result:
-    """``bad``: it speaks of a faulty instance. ``unclear``: an error that names no fault, as of an upload.
+    """``bad``: it speaks of a faulty instance. ``unclear``: an error that names no fault, as of an upload. ``passed``:
+    the check as a whole went well.
     ``time``: seconds since 1970."""
 
     time: float | None
@@ -52,6 +58,7 @@ class Result:
     bad: bool
     text: str
     unclear: bool = False
+    passed: bool = False
 
 
 def read_detection(event: Mapping[str, Any]) -> Detection | None:
@@ -78,7 +85,9 @@ def read_result(event: Mapping[str, Any]) -> Result:
     level = str(tree.get("level") or "").lower()
     bad = _FAULTY.search(message[:_READ_MAX]) is not None
     said = text if isinstance(text, str) and text else message
-    return Result(_time(event), _instance(event, message), bad, said, not bad and level in _BAD_LEVELS)
+    unclear = not bad and level in _BAD_LEVELS
+    passed = not bad and not unclear and _PASSED.search(message[:_READ_MAX]) is not None
+    return Result(_time(event), _instance(event, message), bad, said, unclear, passed)
 
 
 def _message(event: Mapping[str, Any]) -> str:

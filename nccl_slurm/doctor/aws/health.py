@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.doctor.aws.findings import AGENT, DEEP_CHECKS, Detection, Result
 from nccl_slurm.doctor.aws.observed import Aws
 from nccl_slurm.doctor.aws.rows import Word, load
-from nccl_slurm.doctor.aws.shape import AwsCheck, call, unread
+from nccl_slurm.doctor.aws.shape import AwsCheck, call, told_of, unread
 from nccl_slurm.doctor.check import Finding, NotObserved, Proof
 
 __all__ = ["DEEP_CHECK", "HEALTH_AGENT"]
@@ -16,6 +17,7 @@ __all__ = ["DEEP_CHECK", "HEALTH_AGENT"]
 _AGENT, _DEEP = "aws.health-agent", "aws.deep-check"
 _PROOFS_MAX = 10
 _UNKNOWN = Word("other", "WARN", "P1", "a reason that this version does not know", "")
+_FAULT = Word("faulty", "FAIL", "P0", "a deep health check found a fault", "")
 
 
 def _agent(aws: Aws) -> Iterator[Finding]:
@@ -58,10 +60,9 @@ def _living(aws: Aws) -> Iterator[Finding]:
 def _detected(aws: Aws, reason: str, row: Word, found: Sequence[Detection]) -> Finding:
     """Of one reason and one instance."""
     proofs = tuple(_proof(aws, AGENT, one) for one in found[:_PROOFS_MAX])
-    text = f"{reason or 'a detection'}: {row.means}"
-    nodes, since, values = _whose(aws, found)
-    values["reason"] = reason
-    return Finding(_AGENT, row.status, text, row.priority, nodes=nodes, since=since, proofs=proofs, values=values)
+    finding = told_of(aws, _AGENT, row, f"{reason or 'a detection'}: {row.means}", found[0].instance)
+    values = {**finding.values, "reason": reason, "log_group": aws.log_group()}
+    return replace(finding, since=_first(found), proofs=proofs, values=values)
 
 
 def _deep(aws: Aws) -> Iterator[Finding]:
@@ -71,11 +72,9 @@ def _deep(aws: Aws) -> Iterator[Finding]:
     for one in listed.items:
         if one.bad:
             bad.setdefault(one.instance, []).append(one)
-    for results in bad.values():
-        proofs = tuple(_proof(aws, DEEP_CHECKS, one) for one in results[:_PROOFS_MAX])
-        nodes, since, values = _whose(aws, results)
-        text = "a deep health check found a fault"
-        yield Finding(_DEEP, "FAIL", text, "P0", nodes=nodes, since=since, proofs=proofs, values=values)
+    for instance, results in bad.items():
+        passed = _passed(listed.items, instance, results)
+        yield _found(aws, results, passed)
     unclear = [one for one in listed.items if one.unclear and one.instance not in bad]
     if unclear:
         proofs = tuple(_proof(aws, DEEP_CHECKS, one) for one in unclear[:_PROOFS_MAX])
@@ -89,12 +88,27 @@ def _deep(aws: Aws) -> Iterator[Finding]:
         yield Finding(_DEEP, "NOT-APPLICABLE", f"no deep health check wrote anything {_window(aws)}")
 
 
-def _whose(aws: Aws, found: Sequence[Detection | Result]) -> tuple[tuple[str, ...], float | None, dict[str, str]]:
-    """Node, first time and values of what was said of one instance."""
-    instance = found[0].instance
-    times = [one.time for one in found if one.time is not None]
-    values = {"instance_id": instance or "", "log_group": aws.log_group()}
-    return (aws.node(instance),) if instance else (), min(times, default=None), values
+def _passed(every: Sequence[Result], instance: str | None, bad: Sequence[Result]) -> Result | None:
+    """A check of the same instance that went well as a whole, after the last fault."""
+    last = max((one.time for one in bad if one.time is not None), default=None)
+    later = [one for one in every if one.passed and one.instance == instance and one.time is not None]
+    return next((one for one in later if instance and last is not None and (one.time or 0.0) > last), None)
+
+
+def _found(aws: Aws, results: Sequence[Result], passed: Result | None) -> Finding:
+    """Of one instance."""
+    row, text = _FAULT, _FAULT.means
+    told = [*results[:_PROOFS_MAX], *([passed] if passed else [])]
+    if passed is not None:
+        row, text = replace(row, status="WARN", priority="P2"), f"{text}, and a later one passed"
+    finding = told_of(aws, _DEEP, row, text, results[0].instance)
+    proofs = tuple(_proof(aws, DEEP_CHECKS, one) for one in told)
+    values = {**finding.values, "log_group": aws.log_group()}
+    return replace(finding, since=_first(results), proofs=proofs, values=values)
+
+
+def _first(found: Sequence[Detection | Result]) -> float | None:
+    return min((one.time for one in found if one.time is not None), default=None)
 
 
 def _proof(aws: Aws, stream: str, one: Detection | Result) -> Proof:

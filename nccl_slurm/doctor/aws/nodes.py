@@ -23,7 +23,9 @@ _FILE = "/opt/ml/config/resource_config.json"
 def _status(aws: Aws) -> Iterator[Finding]:
     listed = aws.instances()
     wanted, others = _parted(aws, listed.items)
-    yield from (_finding(aws, one) for one in wanted)
+    named = {one.id: nodes for one in wanted if (nodes := aws.nodes_of(one.id))}
+    yield from (_finding(aws, one, named[one.id]) for one in wanted if one.id in named)
+    yield from _of_nobody(aws, [one for one in wanted if one.id not in named])
     unmapped = _unmapped(aws)
     if unmapped:
         yield Finding(_STATUS, "UNKNOWN", "which instance it is is not known, nor its status", nodes=unmapped)
@@ -47,18 +49,33 @@ def _unmapped(aws: Aws) -> list[str]:
     return [node.name for node in aws.nodes if node.name not in known]
 
 
-def _finding(aws: Aws, one: Instance) -> Finding:
-    nodes, values = (aws.node(one.id),), {"instance_id": one.id, "group": one.group or ""}
-    proofs: Sequence[Proof] = (_proof(aws, one),)
-    if one.status is None:
-        return Finding(_STATUS, "UNKNOWN", "no status is told", nodes=nodes, proofs=proofs, values=values)
+def _finding(aws: Aws, one: Instance, nodes: Sequence[str]) -> Finding:
+    values = {"instance_id": one.id, "group": one.group or ""}
     row = _row(one.status)
-    text = f"{one.status}: {row.means}"
-    proofs = () if row.status == "PASS" else proofs
-    return Finding(_STATUS, row.status, text, row.priority, nodes=nodes, proofs=proofs, values=values)
+    proofs = () if row.status == "PASS" else (_proof(aws, one),)
+    return Finding(_STATUS, row.status, _text(one.status, row), row.priority, nodes=nodes, proofs=proofs, values=values)
 
 
-def _row(status: str) -> Word:
+def _of_nobody(aws: Aws, instances: Sequence[Instance]) -> Iterator[Finding]:
+    """Where Slurm told no node: an instance id is no host, so these are of the cluster, and named in the text."""
+    by_status: dict[str | None, list[Instance]] = {}
+    for one in instances:
+        by_status.setdefault(one.status, []).append(one)
+    for status, alike in by_status.items():
+        row = _row(status)
+        proofs = () if row.status == "PASS" else tuple(_proof(aws, one) for one in alike[:4])
+        text = f"{_text(status, row)}: {len(alike)} instances ({several([one.id for one in alike])})"
+        values = {"instance_id": alike[0].id, "group": alike[0].group or ""}
+        yield Finding(_STATUS, row.status, text, row.priority, proofs=proofs, values=values)
+
+
+def _text(status: str | None, row: Word) -> str:
+    return f"{status}: {row.means}" if status is not None else row.means
+
+
+def _row(status: str | None) -> Word:
+    if status is None:
+        return Word("untold", "UNKNOWN", None, "no status is told", "")
     return load().instance.get(status) or Word(status, "WARN", "P1", "a status that this version does not know", "")
 
 

@@ -136,12 +136,21 @@ class Aws:
         """Raises NotObserved where neither the file nor the API tells any instance."""
         return self._once("map", self._map)
 
-    def node(self, instance: str | None) -> str:
-        """Slurm's name of an instance, else the id itself."""
+    def nodes_of(self, instance: str | None) -> tuple[str, ...]:
+        """Slurm's name of an instance; empty where none is known: the id is no host."""
         try:
-            return self.map().node(instance) or instance or "?"
+            name = self.map().node(instance)
         except NotObserved:
-            return instance or "?"
+            return ()
+        return (name,) if name else ()
+
+    def is_gone(self, instance: str | None) -> bool:
+        """Whether it certainly is in the cluster no more: replaced, or taken away."""
+        try:
+            listed = self.instances()
+        except NotObserved:
+            return False
+        return bool(instance and listed.items) and not listed.cut and all(one.id != instance for one in listed.items)
 
     def _sagemaker(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
         return self.client.ask("sagemaker", operation, ClusterName=self.name(), **parameters)

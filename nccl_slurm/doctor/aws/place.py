@@ -1,4 +1,4 @@
-"""Which HyperPod cluster, in which region: by option, environment, nccl-slurm.toml, or what HyperPod left on this host.
+"""Which HyperPod cluster, in which region: by option, what HyperPod left on this host, environment, or nccl-slurm.toml.
 
 ``/opt/ml/config/resource_config.json`` (or where SAGEMAKER_RESOURCE_CONFIG_PATH says) is readable by root; its fields
 and those of provisioning_parameters.json are as AWS's lifecycle scripts read them (awsome-distributed-training,
@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nccl_slurm.recommend.cluster import CLUSTER, REGION, of_arn
 from nccl_slurm.recommend.site import INSTANCE
 
-__all__ = ["Member", "Place", "find", "of_arn", "read_members", "wrong"]
+__all__ = ["Member", "Place", "find", "read_members"]
 
-#: ``arn:aws:sagemaker:us-west-2:123456789012:cluster/abc123``; other partitions too.
-_ARN = re.compile(r"arn:[a-z0-9-]{1,20}:sagemaker:([a-z0-9-]{1,40}):([0-9]{12}):cluster/([a-z0-9]{1,40})\Z")
-_REGION = re.compile(r"[a-z0-9]{1,10}(?:-[a-z0-9]{1,20}){1,4}\Z")
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,126}[A-Za-z0-9])?\Z")
 _BYTES_MAX = 64 * 1024 * 1024
 _FOLDER = "/opt/ml/config"
 
@@ -38,7 +34,8 @@ class Member:
 @dataclass(frozen=True)
 class Place:
     """``members`` None: resource_config.json was not read, ``unread`` says why. ``sources``: what told each part.
-    ``hyperpod``: whether this host has the marks of a HyperPod instance, or somebody named a cluster."""
+    ``hyperpod``: whether this host has the marks of a HyperPod instance, or somebody named a cluster. ``unused``: what
+    was given and is no region, in words."""
 
     cluster: str | None = None
     arn: str | None = None
@@ -48,6 +45,7 @@ class Place:
     manager: str | None = None
     hyperpod: bool = False
     sources: Sequence[str] = ()
+    unused: str = ""
 
     @property
     def account(self) -> str | None:
@@ -59,22 +57,6 @@ class Place:
         return f"/aws/sagemaker/Clusters/{self.cluster}/{found[2]}" if found and self.cluster else None
 
 
-def wrong(cluster: str, region: str) -> str:
-    """What of the two options is none; empty where both may be. AWS's forms: CreateCluster's ClusterName, an ARN."""
-    if cluster and not (_NAME.match(cluster) or of_arn(cluster)):
-        return f"--cluster {cluster}: no name of a HyperPod cluster (letters, digits, -) and no ARN of one"
-    if region and not _REGION.match(region):
-        return f"--region {region}: no AWS region; they look like us-west-2"
-    told = of_arn(cluster)
-    return f"--region {region}: the ARN is of {told[0]}" if told and region and region != told[0] else ""
-
-
-def of_arn(arn: str | None) -> tuple[str, str, str] | None:
-    """(region, account, id) of a cluster's ARN."""
-    found = _ARN.match(arn or "")
-    return (found[1], found[2], found[3]) if found else None
-
-
 def find(
     *,
     cluster: str = "",
@@ -84,15 +66,23 @@ def find(
     sysroot: str = "",
 ) -> Place:
     """``cluster`` (a name, or an ARN) and ``region``: options. ``configured``: nccl-slurm.toml's ``site.aws_cluster``
-    and ``site.region``. The first that tells a part counts; a cluster's ARN tells its region, whatever the environment
-    says. ``sysroot`` stands before the files' paths in tests."""
+    and ``site.region``. Options count before what files tell, that before the settings; a cluster's ARN tells its
+    region, whatever the environment says, and the environment's counts before the settings'. ``sysroot`` stands before
+    the files' paths in tests."""
     environ = os.environ if environ is None else environ
     place = _of_files(environ, sysroot)
     named = (("option", cluster, region), ("nccl-slurm.toml", *configured))
     for source, name, where in named:
         place = _with(place, source, name, where)
-    where = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or ""
-    return _with(place, "environment", "", where) if not region and place.arn is None else place
+    name = next((one for one in ("AWS_REGION", "AWS_DEFAULT_REGION") if environ.get(one)), "")
+    if not name or region or place.arn is not None:
+        return place
+    where = environ[name]
+    if not REGION.match(where):
+        return replace(
+            place, unused=f"{name} {where}: no AWS region, and not used; set one like us-west-2, or unset it"
+        )
+    return _with(place, "environment", "", where)
 
 
 def _with(place: Place, source: str, cluster: str, region: str) -> Place:
@@ -102,11 +92,11 @@ def _with(place: Place, source: str, cluster: str, region: str) -> Place:
     if told and (first or not place.arn):
         place = replace(place, arn=cluster, cluster=None, hyperpod=True)
         place = replace(place, region=told[0], sources=(*place.sources, f"ARN by {source}"))
-    elif _NAME.match(cluster) and (first or not place.cluster):
+    elif CLUSTER.match(cluster) and (first or not (place.cluster or place.arn)):
         arn = place.arn if place.cluster == cluster else None
         place = replace(place, cluster=cluster, arn=arn, hyperpod=True)
         place = replace(place, sources=(*place.sources, f"cluster by {source}"))
-    if _REGION.match(region) and (first or source == "environment" or not place.region):
+    if REGION.match(region) and (first or source == "environment" or not place.region):
         place = replace(place, region=region, sources=(*place.sources, f"region by {source}"))
     return place
 
@@ -120,7 +110,7 @@ def _of_files(environ: Mapping[str, str], sysroot: str) -> Place:
     found = of_arn(arn)
     marks = bool(cluster or found) or os.path.isdir(f"{sysroot}/opt/sagemaker_cluster")
     return Place(
-        cluster=cluster if cluster and _NAME.match(cluster) else None,
+        cluster=cluster if cluster and CLUSTER.match(cluster) else None,
         arn=arn if found else None,
         region=found[0] if found else None,
         members=None if why else tuple(read_members(tree)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ __all__ = ["Rows", "Word", "load"]
 
 @dataclass(frozen=True)
 class Word:
-    """What a word of the service means. ``match``: parts of a text in lower case, one of which it has."""
+    """What a word of the service means. ``match``: parts of a text in lower case, one of which it has. ``subject``:
+    they name what the text is about, and not a fault. ``machine``: it is over when the instance is gone."""
 
     id: str
     status: Status
@@ -29,6 +31,8 @@ class Word:
     means: str
     source: str
     match: Sequence[str] = ()
+    subject: bool = False
+    machine: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,24 @@ def _word(row: Mapping[str, Any]) -> Word:
         means=row["means"],
         source=row["source"],
         match=tuple(row.get("match", ())),
+        subject=row.get("subject", False),
+        machine=row.get("machine", False),
     )
+
+
+#: In front of what was not found: *no hardware failure*, *without any sign of a rollback*.
+_DENIED = re.compile(
+    r"\b(?:(?:no|without|0|zero)(?: (?:any|signs? of|need for|need to))*(?: \w+)?"
+    r"|not (?:due to|caused by|a|an|any))\s\Z"
+)
 
 
 def _first(words: Sequence[Word], text: str) -> Word | None:
     low = text.lower()
-    return next((word for word in words if any(part in low for part in word.match)), None)
+    return next((word for word in words if any(_says(low, part) for part in word.match)), None)
+
+
+def _says(text: str, part: str) -> bool:
+    """At one place at least it is not denied."""
+    starts = (found.start() for found in re.finditer(re.escape(part), text))
+    return any(_DENIED.search(text[max(0, at - 80) : at]) is None for at in starts)

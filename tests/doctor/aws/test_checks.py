@@ -14,6 +14,7 @@ from nccl_slurm.doctor.aws.checks import checks
 from nccl_slurm.doctor.aws.place import Place
 from nccl_slurm.doctor.aws.rows import load
 from nccl_slurm.doctor.check import Finding
+from nccl_slurm.doctor.pointer import commands
 from tests.doctor.aws.endpoint import Endpoint, Error
 from tests.doctor.aws.world import (
     ACCOUNT,
@@ -304,6 +305,32 @@ def test_events_by_their_text(endpoint: Endpoint, text: str, expected: tuple[str
         assert text in finding.proofs[0].line and finding.since == SINCE + 60
 
 
+@pytest.mark.parametrize(
+    ("level", "text", "expected"),
+    [
+        ("Info", "EFA health checks passed", ("PASS", None)),
+        ("Info", "Lifecycle script execution completed successfully", ("PASS", None)),
+        (None, "Lifecycle script execution completed with 0 errors", ("PASS", None)),
+        ("Info", "No hardware failure detected", ("PASS", None)),
+        (None, "Health check found no sign of a hardware failure", ("PASS", None)),
+        ("Warn", "EFA health checks are still running", ("WARN", "P2")),
+        ("Info", "EFA health checks did not run successfully", ("WARN", "P2")),
+        ("Info", "Instance likely experienced a hardware failure", ("WARN", "P2")),
+        ("Error", "EFA health checks did not run successfully", ("FAIL", "P0")),
+        ("Error", "EFA health checks: code 7", ("FAIL", "P0")),
+        (None, "EFA health checks failed on i-1", ("FAIL", "P0")),
+        ("Warn", "Lifecycle script timed out", ("FAIL", "P1")),
+        ("Error", "No response after a hardware failure", ("FAIL", "P0")),
+    ],
+)
+def test_events_by_their_level(
+    endpoint: Endpoint, level: str | None, text: str, expected: tuple[str, str | None]
+) -> None:
+    more: dict[str, Any] = {"EventLevel": level} if level else {}
+    endpoint.says(EVENTS, {"Events": [event(text, **more)]})
+    assert said(look("aws.events", aws())) == [expected]
+
+
 @pytest.mark.parametrize(("level", "status"), [("Error", "WARN"), ("Warn", "WARN"), ("Info", "PASS"), (None, "PASS")])
 def test_an_error_that_no_row_knows_is_told(endpoint: Endpoint, level: str | None, status: str) -> None:
     more: dict[str, Any] = {"EventLevel": level} if level else {}
@@ -328,6 +355,21 @@ def test_events_of_all_pages_name_their_nodes(endpoint: Endpoint) -> None:
     assert (list(first.nodes), len(first.proofs), first.since) == (["ip-10-0-0-1"], 2, SINCE + 80)
     assert list(second.nodes) == ["ip-10-0-0-2"] and second.values["instance_id"] == instance(2)
     assert list(third.nodes) == [] and first.text == second.text == third.text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Instance likely experienced a hardware failure", ("WARN", "P2")),
+        ("EFA health checks did not run successfully", ("FAIL", "P0")),  # the next instance meets the same rules
+    ],
+)
+def test_events_of_an_instance_that_is_gone(endpoint: Endpoint, text: str, expected: tuple[str, str]) -> None:
+    endpoint.says(NODES, listed(summary(1)))
+    endpoint.says(EVENTS, {"Events": [event(text, InstanceId=instance(9))]})
+    one = only(look("aws.events", aws(chosen=nodes(1))))
+    assert (one.status, one.priority) == expected
+    assert not one.nodes and instance(9) in one.text and one.values["instance_id"] == instance(9)
 
 
 @pytest.mark.parametrize(
@@ -462,6 +504,58 @@ def test_deep_check(endpoint: Endpoint, messages: list[str], expected: tuple[str
     assert (finding.status, finding.priority) == expected
     if finding.status == "FAIL":
         assert list(finding.nodes) == ["ip-10-0-0-3"] and "FaultyInstance" in finding.proofs[0].line
+
+
+PASSED = '{"level": "info", "msg": "deep health check passed"}'
+
+
+@pytest.mark.parametrize(
+    ("message", "at", "expected"),
+    [
+        (PASSED, 200, ("WARN", "P2")),
+        ("Deep health checks completed successfully", 200, ("WARN", "P2")),
+        (PASSED, 50, ("FAIL", "P0")),  # before the fault
+        ("DCGM passed", 200, ("FAIL", "P0")),  # one of its tests
+        ("deep health check: 0 passed", 200, ("FAIL", "P0")),
+        ('{"level": "error", "msg": "deep health check not passed"}', 200, ("FAIL", "P0")),
+    ],
+)
+def test_a_deep_check_that_passed_later(
+    endpoint: Endpoint, message: str, at: float, expected: tuple[str, str | None]
+) -> None:
+    endpoint.says(NODES, listed(summary(3)))
+    stream = f"DeepHealthCheckResults/{instance(3)}"
+    endpoint.says(LOGS, {"events": [line(stream, FAULTY), line(stream, message, SINCE + at)]})
+    finding = only(look("aws.deep-check", aws(chosen=nodes(3))))
+    assert (finding.status, finding.priority, list(finding.nodes)) == (*expected, ["ip-10-0-0-3"])
+    other = line(f"DeepHealthCheckResults/{instance(4)}", PASSED, SINCE + 300)
+    endpoint.says(LOGS, {"events": [line(stream, FAULTY), other]})
+    assert said(look("aws.deep-check", aws(chosen=nodes(3)))) == [("FAIL", "P0")]
+
+
+def test_what_was_found_on_an_instance_that_is_gone_is_history(endpoint: Endpoint) -> None:
+    endpoint.says(NODES, listed(summary(1)))
+    for name, told in (
+        ("aws.deep-check", line(f"DeepHealthCheckResults/{instance(9)}", FAULTY)),
+        ("aws.health-agent", detection(9, "XidHardwareFailure", XID)),
+    ):
+        endpoint.says(LOGS, {"events": [told]})
+        one = only(look(name, aws(chosen=nodes(1))))
+        assert (one.status, one.priority, list(one.nodes)) == ("WARN", "P2", [])
+        assert "no longer in the cluster" in one.text and instance(9) in one.text
+
+
+def test_an_instance_id_is_no_host(endpoint: Endpoint) -> None:
+    """A login node's: it is in the cluster, and no node of Slurm's."""
+    endpoint.says(NODES, listed(summary(1), summary(9)))
+    endpoint.says(LOGS, {"events": [line(f"DeepHealthCheckResults/{instance(9)}", FAULTY)]})
+    one = only(look("aws.deep-check", aws(chosen=nodes(1))))
+    assert (one.status, list(one.nodes)) == ("FAIL", []) and instance(9) in one.text
+    assert not any(instance(9) in command for command in commands(one))
+    assert any(LOG_GROUP in command for command in commands(one))
+    endpoint.says(NODES, listed(summary(1, "Failure"), summary(2, "Failure")))
+    one = only(look("aws.node-status", aws()))
+    assert (one.status, one.priority, list(one.nodes)) == ("FAIL", "P0", []) and instance(2) in one.text
 
 
 def test_a_call_is_asked_once_for_all_checks(endpoint: Endpoint) -> None:

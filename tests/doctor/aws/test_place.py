@@ -64,12 +64,30 @@ def test_another_path_by_the_environment(tmp_path: Path) -> None:
         ({"cluster": "other"}, "other", "us-west-2"),
         ({"cluster": ARN.replace("us-west-2", "eu-west-1")}, None, "eu-west-1"),
         ({"configured": ("third", "eu-west-1")}, "training", "us-west-2"),
+        ({"cluster": ARN, "configured": ("third", "eu-west-1")}, None, "us-west-2"),
         ({"cluster": "no;name", "region": "no region"}, "training", "us-west-2"),
     ],
 )
 def test_who_comes_before_whom(tmp_path: Path, given_: dict[str, Any], cluster: str | None, region: str) -> None:
     place = find(**{"environ": {}, **given_}, sysroot=host(tmp_path))
     assert (place.cluster, place.region) == (cluster, region)
+
+
+@pytest.mark.parametrize(
+    ("given_", "unused", "region"),
+    [
+        ({"environ": {"AWS_REGION": "us_west"}}, "AWS_REGION us_west: no AWS region", "us-west-2"),
+        ({"environ": {"AWS_DEFAULT_REGION": "us_west"}}, "AWS_DEFAULT_REGION us_west: no AWS region", "us-west-2"),
+        ({"environ": {"AWS_REGION": "eusc-de-east-1"}}, "", "eusc-de-east-1"),
+        ({"environ": {"AWS_REGION": "us_west"}, "region": "eu-west-1"}, "", "eu-west-1"),  # it does not count
+        ({"environ": {"AWS_REGION": "us_west"}, "cluster": ARN}, "", "us-west-2"),
+        ({"environ": {}}, "", "us-west-2"),
+    ],
+)
+def test_a_region_that_is_none_is_told(tmp_path: Path, given_: dict[str, Any], unused: str, region: str) -> None:
+    place = find(**given_, configured=("training", "us-west-2"), sysroot=str(tmp_path))
+    assert place.unused.startswith(unused) and bool(place.unused) == bool(unused)
+    assert place.region == region
 
 
 def test_another_cluster_is_not_given_this_ones_arn(tmp_path: Path) -> None:

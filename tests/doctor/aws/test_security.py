@@ -9,7 +9,7 @@ import pytest
 
 from nccl_slurm.doctor.aws.security import allows, read_rules
 from tests.doctor.aws.endpoint import Endpoint, Error
-from tests.doctor.aws.world import aws, cluster, group, look, said
+from tests.doctor.aws.world import LOG_GROUP, aws, cluster, group, look, said
 
 CLUSTER, GROUPS = "sagemaker:DescribeCluster", "ec2:DescribeSecurityGroups"
 ALL = {"IpProtocol": "-1"}
@@ -190,7 +190,7 @@ def test_the_finding_has_what_the_guide_needs(joined: Endpoint, network: Network
     vpc = {"SecurityGroupIds": [one], "Subnets": ["subnet-1"]}
     joined.says(CLUSTER, cluster(VpcConfig=vpc))
     (finding,) = look("aws.security-group", aws())
-    place = {"cluster": "training", "region": "us-west-2"}
+    place = {"cluster": "training", "region": "us-west-2", "log_group": LOG_GROUP}
     assert finding.values == {"group_id": one, "peer_id": one, "direction": "outbound", **place}
     assert finding.proofs[0].source == f"aws ec2 describe-security-groups --group-ids {one} --region us-west-2"
 

@@ -61,9 +61,14 @@ class Look:
         values: Mapping[str, str],
     ) -> Finding:
         node, shown = self.seen.node, proofs[:_SHOWN]
-        job = {} if self.seen.job is None else {"job": self.seen.job}
-        told = {"node": node, **job, **values}
+        told = {"node": node, **self._job(), **values}
         return Finding(self.check, status, text, priority, [node], since=since, proofs=shown, values=told)
+
+    def _job(self) -> Mapping[str, str]:
+        """For commands: the one beside which we read. A job of our own has ended by then, and one that took in our SSH
+        session (pam_slurm_adopt) is anybody's."""
+        told = self.seen.job if self.seen.way in ("job-step", "local") else None
+        return {} if told is None else {"job": told}
 
 
 @dataclass

@@ -31,7 +31,9 @@ def _controllers(seen: SlurmObserved) -> Iterator[Finding]:
     if len(down) == len(every):
         yield Finding(CONTROLLER, "FAIL", f"no slurmctld answers: {_hosts(down)}", "P0", proofs=_pings(down))
     for one in down if len(down) < len(every) else ():
-        text = f"slurmctld ({one.role}) does not answer; another one is in charge, and none is left if it fails"
+        up = [other for other in every if other.up]
+        rest = f"{_hosts(up)} answers, and none is left if it fails" if len(up) == 1 else f"{_hosts(up)} answer"
+        text = f"slurmctld at {one.host} ({one.role}) does not answer; {rest}"
         values = {"controller": one.host, "role": one.role}
         yield Finding(CONTROLLER, "WARN", text, "P1", proofs=_pings([one]), values=values)
     if not down:

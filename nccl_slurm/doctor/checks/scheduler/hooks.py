@@ -6,12 +6,12 @@ matches nothing drains the node at the next job; a TaskProlog fails the tasks; s
 
 from __future__ import annotations
 
-import fnmatch
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from nccl_slurm.doctor.check import Finding, NotObserved, Proof
+from nccl_slurm.doctor.check import Finding, NotObserved, Priority, Proof, Status
 from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
+from nccl_slurm.doctor.checks.scheduler.program import ANY, ROOT, Program, matches, program
 from nccl_slurm.doctor.checks.scheduler.shape import SlurmCheck
 from nccl_slurm.doctor.observation import Files, Observation
 from nccl_slurm.install.layout import Layout
@@ -30,15 +30,34 @@ def _hooks(seen: SlurmObserved) -> Iterator[Finding]:
     named = [("Prolog", each) for each in config.prolog] + [("Epilog", each) for each in config.epilog]
     named += [("TaskProlog", each) for each in config.task_prolog]
     named += [("SPANK", one.path) for one in seen.plugins if one.required]
-    wanted = [(key, path) for key, path in named if path.startswith("/")]
-    if not wanted and not seen.here:
+    patterns = {one.values["path"]: one for one in _patterns(seen)}
+    wanted = [(key, path) for key, path in named if path.startswith("/") and not (key in _ONE_PATH and is_glob(path))]
+    if not wanted and not seen.here and not patterns:
         yield Finding(HOOKS, "NOT-APPLICABLE", "slurm.conf names no program that runs around jobs")
         return
-    yield from _of_controller(seen)
+    yield from patterns.values()
+    yield from _of_controller(seen, patterns)
     for name, node in seen.fleet.nodes.items() if wanted else ():
         yield from _of_node(name, node, wanted)
     if wanted and not seen.fleet.nodes:
         yield Finding(HOOKS, "UNKNOWN", "programs on nodes are seen where nodes are looked at: --nodes or --job")
+
+
+def _patterns(seen: SlurmObserved) -> Iterator[Finding]:
+    """Slurm expands patterns of Prolog and Epilog alone (seen on 22.05, 24.11 and 26.05)."""
+    for key, (status, priority, effect) in _ONE_PATH.items():
+        for path in filter(is_glob, seen.settings.get(key, ())):
+            text = f"{key}: {path} is a pattern, and Slurm takes one path there: {effect}"
+            proof = Proof("scontrol show config", f"{key} = {path}")
+            yield Finding(HOOKS, status, text, priority, proofs=[proof], values={"path": path})
+
+
+#: What came of it was seen of all but PrologSlurmctld.
+_ONE_PATH: Mapping[str, tuple[Status, Priority, str]] = {
+    "TaskProlog": ("FAIL", "P0", "every task fails"),
+    "EpilogSlurmctld": ("FAIL", "P1", "slurmctld does not start with it (24.11, 26.05), or never runs it (22.05)"),
+    "PrologSlurmctld": ("WARN", "P2", "it may never run, or slurmctld not start"),
+}
 
 
 def _of_node(name: str, node: Observation, wanted: Sequence[tuple[str, str]]) -> Iterator[Finding]:
@@ -48,6 +67,9 @@ def _of_node(name: str, node: Observation, wanted: Sequence[tuple[str, str]]) ->
         yield Finding(HOOKS, "UNKNOWN", str(error), nodes=(name,))
         return
     bad = [fault for key, path in wanted for fault in _faults(key, path, files)]
+    unsure = [
+        path for key, pattern in wanted for path, one in _programs(key, pattern, files) if _runs(key, one) is None
+    ]
     hidden = {path: why for path, why in files.unread.items() if _is_hidden(why)}
     for path, text, line in bad:
         proof = Proof(f"stat {path}", line)
@@ -55,6 +77,9 @@ def _of_node(name: str, node: Observation, wanted: Sequence[tuple[str, str]]) ->
     if hidden or files.more:
         told = "; ".join(f"{path}: {why}" for path, why in sorted(hidden.items())[:4]) or "there are too many of them"
         yield Finding(HOOKS, "UNKNOWN", f"not all programs can be seen by this user: {told}", nodes=(name,))
+    elif unsure:
+        text = f"whether all users may run it can't be told by its mode: {', '.join(unsure[:4])}"
+        yield Finding(HOOKS, "UNKNOWN", text, nodes=(name,))
     elif not bad:
         yield Finding(HOOKS, "PASS", "all programs that slurm.conf names are there and can be run", nodes=(name,))
 
@@ -69,21 +94,35 @@ _EFFECT = {
 
 def _faults(key: str, pattern: str, files: Files) -> Iterator[tuple[str, str, str]]:
     """(path, text, proof)."""
-    seen = {path: text for path, text in files.items() if _fits(path, pattern)}
-    unread = {path: why for path, why in files.unread.items() if _fits(path, pattern)}
+    seen = any(matches(path, pattern) for path, _ in files.items())
+    unread = {path: why for path, why in files.unread.items() if path == pattern or matches(path, pattern)}
     if not seen and not unread:
         yield pattern, f"{key}: {pattern}: no such file; {_EFFECT[key]}", "No such file or directory"
     for path, why in unread.items():
         if not _is_hidden(why):
             yield path, f"{key}: {path} can't be read ({why}); {_EFFECT[key]}", why
-    for path, text in seen.items():
-        mode = _mode(text)
-        if key == "SPANK":  # a library needs no x
-            continue
-        if mode is not None and not mode & 0o111:
-            yield path, f"{key}: {path} is not executable; {_EFFECT[key]}", f"mode {mode & 0o7777:o}"
-        elif mode is not None and mode & 0o170000 == 0o040000:
-            yield path, f"{key}: {path} is a folder; {_EFFECT[key]}", f"mode {mode:o}"
+    for path, one in _programs(key, pattern, files):
+        if one.is_folder:
+            yield path, f"{key}: {path} is a folder; {_EFFECT[key]}", f"mode {one.mode:o}"
+        elif _runs(key, one) is False:
+            whom = "by its owner alone" if one.mode & 0o111 else "by nobody"
+            text = f"{key}: {path} can be executed {whom}, and runs as {_AS[key]}; {_EFFECT[key]}"
+            yield path, text, f"mode {one.mode & 0o7777:o}"
+
+
+def _programs(key: str, pattern: str, files: Files) -> Iterator[tuple[str, Program]]:
+    """A library of SPANK's needs no x."""
+    for path, text in files.items() if key != "SPANK" else ():
+        one = program(text) if matches(path, pattern) else None
+        if one is not None:
+            yield path, one
+
+
+_AS = {"Prolog": "root", "Epilog": "root", "TaskProlog": "the job's user"}
+
+
+def _runs(key: str, one: Program) -> bool | None:
+    return one.runs_for(ANY if key == "TaskProlog" else ROOT)
 
 
 def _is_hidden(why: str) -> bool:
@@ -91,30 +130,21 @@ def _is_hidden(why: str) -> bool:
     return "permission" in why.lower() or "not permitted" in why.lower()
 
 
-def _fits(path: str, pattern: str) -> bool:
-    """As glob(3) would, of a pattern with its signs in the last part alone, as the wiring demands."""
-    if not is_glob(pattern):
-        return path == pattern
-    return os.path.dirname(path) == os.path.dirname(pattern) and fnmatch.fnmatchcase(
-        os.path.basename(path), os.path.basename(pattern)
-    )
-
-
-def _mode(stat: str) -> int | None:
-    word = stat.split(" ")[0]
-    return int(word, 8) if word and set(word) <= set("01234567") else None
-
-
-def _of_controller(seen: SlurmObserved) -> Iterator[Finding]:
-    """slurmctld's own programs run on controllers: another host has no word on them."""
-    for path, mode in seen.here.items() if seen.on_controller else ():
-        text = f"slurmctld runs {path}, which is not "
-        if not mode:
+def _of_controller(seen: SlurmObserved, patterns: Container[str]) -> Iterator[Finding]:
+    """slurmctld's own programs run on controllers, as SlurmUser: another host has no word on them."""
+    found = re.search(r"\(([0-9]+)\)", seen.setting("SlurmUser")) if seen.here else None
+    user = int(found[1]) if found else ROOT
+    for path, told in seen.here.items() if seen.on_controller else ():
+        one, text = program(told), f"slurmctld runs {path}, which is not "
+        if path in patterns:
+            continue
+        if one is None:
             proof = Proof(f"stat {path}", "No such file or directory")
             yield Finding(HOOKS, "FAIL", text + "on this controller", "P1", proofs=[proof], values={"path": path})
-        elif not int(mode.split(" ")[0], 8) & 0o111:
-            proof = Proof(f"stat {path}", f"mode {mode.split(' ')[0]}")
-            yield Finding(HOOKS, "FAIL", text + "executable", "P1", proofs=[proof], values={"path": path})
+        elif one.runs_for(user) is False:
+            proof = Proof(f"stat {path}", f"mode {one.mode:o}, owner {one.owner}")
+            text += "executable" if not one.mode & 0o111 else f"executable for {seen.setting('SlurmUser')}"
+            yield Finding(HOOKS, "FAIL", text, "P1", proofs=[proof], values={"path": path})
 
 
 def _flags(seen: SlurmObserved) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nccl_slurm.doctor.check import Finding, NotObserved, Priority, Proof
@@ -19,7 +19,8 @@ STUCK = "scheduler.stuck-jobs"
 QUEUE_FORMAT = "%i|%T|%r|%V|%S|%e|%D|%P|%N"
 _MOST = 20
 _STATE = re.compile(r"[A-Z_]{2,40}")
-#: Reasons that go away by no waiting (slurm.h job_state_reason), and what they mean.
+#: Reasons that go away by no waiting (slurm.h job_state_reason, and the texts that slurmctld writes in their place for
+#: a job that it holds), and what they mean.
 _NEVER: Mapping[str, str] = {
     "BadConstraints": "no node can ever fit what it asks for",
     "PartitionDown": "its partition is down",
@@ -31,6 +32,8 @@ _NEVER: Mapping[str, str] = {
     "InvalidQOS": "its QOS is invalid",
     "NodeDown": "a node that it needs is down",
     "JobLaunchFailure": "it could not be launched and is held",
+    "launch failed requeued held": "it could not be launched, as after a failed prolog, and is held",
+    "job requeued in held state": "it was requeued to be held",
     "JobHeldAdmin": "an administrator holds it",
 }
 
@@ -103,24 +106,45 @@ def _configuring(seen: SlurmObserved, rows: Sequence[_Row]) -> Iterator[Finding]
 
 def _pending(seen: SlurmObserved, rows: Sequence[_Row]) -> Iterator[Finding]:
     """A job that waits is no fault; one that no waiting helps, or for which there seems to be room, is worth a look."""
-    idle, builds = _idle(seen), _builds(seen)
+    idle = _idle(seen)
     for row in rows:
         if row.state != "PENDING":
             continue
-        if row.reason in _NEVER:
-            text = f"job {row.id} will not start by itself: {_NEVER[row.reason]} ({row.reason})"
+        if why := _BY_WORD.get(_word(row.reason)):
+            text = f"job {row.id} will not start by itself: {why} ({row.reason})"
             yield Finding(STUCK, "WARN", text, "P2", (), row.submit, [_proof(row)], {"job": row.id})
         elif row.reason == "Resources" and _has_room(row, idle) and _waits_long(row, seen.now):
-            yield _beside_idle(row, idle, builds)
+            yield _beside_idle(row, idle, _alike(seen))
 
 
-def _beside_idle(row: _Row, idle: Mapping[str, int], builds: Mapping[str, set[tuple[str, ...]]]) -> Finding:
-    where = max(row.partition.split(","), key=lambda one: idle.get(one, 0))
-    text = f"job {row.id} waits for Resources, asks for {row.count} nodes, and {idle[where]} of its partition are idle"
-    unlike = len(builds.get(where, ())) > 1
-    more = "; its nodes are not all alike, so these may be none that it asks for" if unlike else ""
-    weight: Priority = "P2" if unlike else "P1"
-    return Finding(STUCK, "WARN", text + more, weight, (), row.submit, [_proof(row)], {"job": row.id})
+def _beside_idle(row: _Row, idle: Mapping[str, int], alike: Container[str]) -> Finding:
+    """What else it asks for (GPUs, features, memory) is not told by squeue in words of Slurm's own: where nodes of its
+    partition differ, the idle ones may lack it."""
+    roomy = [one for one in row.partition.split(",") if idle.get(one, 0) >= (row.count or 0)]
+    free = max(idle[one] for one in roomy)
+    sure = any(one in alike for one in roomy)
+    but = "" if sure else ", which may not be of the kind that it asks for"
+    text = f"job {row.id} waits for Resources, asks for {row.count} nodes, and {free} of its partition are idle{but}"
+    priority: Priority = "P1" if sure else "P2"
+    return Finding(STUCK, "WARN", text, priority, (), row.submit, [_proof(row)], {"job": row.id})
+
+
+def _alike(seen: SlurmObserved) -> frozenset[str]:
+    """Partitions whose nodes are all of one kind."""
+    kinds: dict[str, set[tuple[str, ...]]] = {}
+    for fields in seen.fields.values():
+        kind = tuple(fields.get(key, "") for key in ("Gres", "ActiveFeatures", "RealMemory", "CPUTot"))
+        for partition in fields.get("Partitions", "").split(","):
+            kinds.setdefault(partition, set()).add(kind)
+    return frozenset(partition for partition, found in kinds.items() if len(found) == 1)
+
+
+def _word(reason: str) -> str:
+    """squeue writes the texts with blanks or underscores."""
+    return re.sub(r"[ _]", "", reason).lower()
+
+
+_BY_WORD = {_word(reason): why for reason, why in _NEVER.items()}
 
 
 def _waits_long(row: _Row, now: float) -> bool:
@@ -141,24 +165,6 @@ def _idle(seen: SlurmObserved) -> Mapping[str, int]:
     for node in nodes:
         for partition in fields.get(node.name, {}).get("Partitions", "").split(",") if is_idle(node) else ():
             found[partition] = found.get(partition, 0) + 1
-    return found
-
-
-#: What a job may ask of a node, as slurm.conf or slurmd has it (scontrol show node).
-_BUILT = ("Arch", "CPUTot", "RealMemory", "Gres", "AvailableFeatures", "ActiveFeatures", "TmpDisk")
-
-
-def _builds(seen: SlurmObserved) -> Mapping[str, set[tuple[str, ...]]]:
-    """Partition → the different nodes that it has: more than one, and an idle node may be none for a job."""
-    found: dict[str, set[tuple[str, ...]]] = {}
-    try:
-        nodes = seen.fields.values()
-    except NotObserved:
-        return {}
-    for fields in nodes:
-        built = tuple(fields.get(name, "") for name in _BUILT)
-        for partition in fields.get("Partitions", "").split(","):
-            found.setdefault(partition, set()).add(built)
     return found
 
 

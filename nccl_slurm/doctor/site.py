@@ -1,0 +1,43 @@
+"""What the doctor's commands have to know of the site: HyperPod or plain Slurm, its names, whether Slurm can reboot.
+Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nccl_slurm import config
+from nccl_slurm.doctor.aws.place import Place
+from nccl_slurm.doctor.check import NotObserved
+from nccl_slurm.doctor.observation import Observation
+from nccl_slurm.recommend.site import Site
+from nccl_slurm.scheduler.client import Settings
+
+__all__ = ["SOURCES", "is_hyperpod", "site_of"]
+
+#: What is asked of each node for it, whatever the checks are.
+SOURCES = frozenset({"hyperpod-folder"})
+
+
+def is_hyperpod(seen: Observation) -> bool:
+    """Whether the node has HyperPod's folder; not observed is no."""
+    try:
+        return bool(seen.present("hyperpod-folder"))
+    except NotObserved:
+        return False
+
+
+def site_of(
+    settings: Settings, own: config.Site, place: Place, controllers: Sequence[str], *, hyperpod: bool = False
+) -> Site:
+    """``own``: of nccl-slurm.toml, whose word on the kind counts first. ``place``: what options and this host tell.
+    ``hyperpod``: what a node told."""
+    kind = own.kind or ("hyperpod" if hyperpod or place.hyperpod else "slurm")
+    return Site(
+        kind,
+        place.cluster or place.arn or own.aws_cluster,
+        place.region or own.region,
+        controllers,
+        own.login_nodes,
+        settings.database_hosts,
+        reboots=settings.reboots,
+    )
