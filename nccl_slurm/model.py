@@ -13,6 +13,7 @@ from typing import Any, Iterable, Mapping, Sequence, TypeVar
 __all__ = [
     "ACTIONS",
     "CLASSES",
+    "DOCTOR_JOB",
     "READER_STEP",
     "Culprit",
     "Earlier",
@@ -69,6 +70,8 @@ ACTIONS = ("none", "fix-code", "fix-config", "investigate", "reboot", "replace",
 
 #: Name of the steps by which we look at a job's nodes: no work of the job's own.
 READER_STEP = "nccl-slurm-watch"
+#: Job of the doctor on an idle node.
+DOCTOR_JOB = "nccl-slurm-doctor"
 
 
 @dataclass(frozen=True)

@@ -268,3 +268,14 @@ def _bin_folder(tmp_path: Path) -> Path:
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nccl_slurm.cli.main "$@"\n')
     program.chmod(0o755)
     return tmp_path
+
+
+def test_what_readme_calls_missing_is_no_command() -> None:
+    missing = README.partition("## What is not there yet\n")[2].partition("\n## ")[0]
+    assert missing and not set(re.findall(r"`([\w-]+)`", missing)) & {name.split()[0] for name in ALL}
+
+
+def test_readme_prints_the_next_step_as_reports_have_it() -> None:
+    from nccl_slurm.recommend.ladder import ABOUT_THE_RUN
+
+    assert f"fix-code: {ABOUT_THE_RUN['fix-code']} [ladder.owner]" in README

@@ -92,6 +92,7 @@ def attribute(evidence: Evidence, sorts: Sorts | None = None) -> Verdict:
     findings += [left] if left else []
     main = _chosen(scene, findings)
     others = [found for found in findings if found.rule != main.rule and not found.rule.startswith(_LESS)]
+    others = [found for found in others if not _says_the_opposite(found, main)]
     main = _of_several_runs(main) if evidence.mixed else main
     main = _of_a_group(main) if scene.ranks_are_of_a_group else main
     main = replace(main, culprits=_where(scene, main, main.culprits), suspects=_where(scene, main, main.suspects))
@@ -129,6 +130,11 @@ def _first_in_time(scene: Scene, proven: Sequence[Finding]) -> Finding:
         if scene.clocks.earlier(before, when, first_failure.MARGIN_S):
             main = other
     return main
+
+
+def _says_the_opposite(found: Finding, main: Finding) -> bool:
+    """Lines that the verdict calls the cause are not events that need not end a job."""
+    return found.rule == "machine.hints" and set(found.facts) <= set(main.facts)
 
 
 def _moment(scene: Scene, found: Finding) -> Moment | None:

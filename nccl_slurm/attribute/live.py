@@ -189,10 +189,13 @@ def _calm(scene: Scene, quiet: Quiet) -> Finding:
     if moving and moving == expected and scene.world is not None:
         text = f"All {moving} ranks go on."
         return Finding("live.moving", "benign", "possible", text, action="none")
+    if not scene.seen:
+        text = "No rank was seen: nothing that one left could be read, or none has left anything."
+        return Finding("live.unknown", "unknown", "possible", text, action="unknown")
     of = f" of {scene.world}" if scene.world is not None else ""
     text = f"{len(scene.seen)}{of} ranks were seen, {moving} of them to go on; nothing tells that one is behind."
     text += " The job's files are written to." if quiet.written else ""
-    return Finding("live.unknown", "unknown", "possible", text, action="none")
+    return Finding("live.unknown", "unknown", "possible", text, action="unknown")
 
 
 def _verdict(main: Finding, findings: Sequence[Finding]) -> Verdict:

@@ -106,7 +106,7 @@ def _unvouched(scene: Scene, confidence: str) -> Finding | None:
     facts = [fact for fact in said if fact.role == "cause" and _is_loose(scene, fact)]
     if not facts:
         return None
-    text = f"Lines like the kernel's in the logs, of no node that is known: {' '.join(facts[0].text.split())[:160]}"
+    text = f"Lines like the kernel's in the logs, of no node that is known: {reading.words(facts[0], 160)}"
     return Finding(
         "machine.unvouched",
         facts[0].hint or "unknown",

@@ -57,7 +57,7 @@ def _silent(scene: Scene) -> Finding | None:
     if not silent or _are_too_many(scene, len(silent), len(waiting)) or _unread(scene, silent):
         return None
     alone = len(silent) == 1
-    why = _how_it_ended(scene, silent[0]) if alone else "no timeout of its own while others waited"
+    why = _how_it_ended(scene, silent[0]) if alone else "no timeout of their own while others waited"
     proven = alone and scene.world is not None and _is_clear(scene, silent[0], waiting)
     waits = [facts[0] for _, facts in sorted(scene.waits.items())]
     return Finding(

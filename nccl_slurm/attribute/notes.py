@@ -31,6 +31,8 @@ EACH_MAX = 6
 #: Less than this orders nothing that `first_failure.MARGIN_S` would not leave open.
 CLOCK_OFF_S = 1.0
 _VALUES_MAX = 4
+#: Characters of a path in a traceback.
+_PLACE_MAX = 200
 _VALUE_SHOWN = 60
 _HINT = "A hint, no proof."
 
@@ -45,6 +47,7 @@ def notes(scene: Scene, verdict: Verdict) -> tuple[Inference, ...]:
         *_earlier(scene, ways),
         *_differences(scene, values),
         *(pace.notes(scene) if verdict.failure_class != "straggler" else ()),
+        *_places(scene),
         *advice.advice(scene, verdict),
         *_clocks(scene),
     )
@@ -55,6 +58,20 @@ def _placed(scene: Scene, wanted: Callable[[Fact], bool]) -> list[Fact]:
     facts = scene.sorts.where(wanted)
     nodes = {host: scene.node(host) for host in {fact.host for fact in facts}}
     return [fact if nodes[fact.host] == fact.host else replace(fact, host=nodes[fact.host]) for fact in facts]
+
+
+def _places(scene: Scene) -> Iterator[Inference]:
+    """Where in the program tracebacks end: lines of code that were printed, as facts carry them."""
+    found: dict[tuple[str, str], list[Fact]] = {}
+    for fact in scene.facts:
+        if "raised_at" not in fact.data or fact.rank is None:
+            continue
+        found.setdefault((str(fact.data["raised_at"]), str(fact.data.get("raised_in", ""))), []).append(fact)
+    for (at, call), facts in list(found.items())[:EACH_MAX]:
+        ranks = {fact.rank for fact in facts if fact.rank is not None}
+        who = f"The traceback of {told(ranks)} ends" if len(ranks) == 1 else f"Tracebacks of {told(ranks)} end"
+        inside = f", inside torch.distributed's {call}" if call.isidentifier() else ""
+        yield Inference(f"{who} at {at[:_PLACE_MAX]}{inside}.", "place.told", _cited(facts))
 
 
 def _inits(scene: Scene, lines: Sequence[Fact]) -> Iterator[Inference]:

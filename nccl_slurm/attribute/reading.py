@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nccl_slurm.excerpt import excerpt
 from nccl_slurm.model import Fact
 
 __all__ = [
@@ -38,6 +39,8 @@ __all__ = [
     "wraps_anything",
 ]
 
+#: Shorter texts (an operation, a device) stand anywhere in a line.
+_TOLD_MIN = 12
 #: No GPU has a twentieth of that.
 ABSURD_GIB = 4096.0
 #: ``{StragglerId(rank=3, node='n1')}``: a named tuple as Python prints it.
@@ -344,7 +347,15 @@ def words(fact: Fact, limit: int) -> str:
         match = form.match(text)
         if match is not None and int(match[1]) == known:
             text = text[match.end() :]
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    return excerpt(text, limit, _told_at(fact, text))
+
+
+def _told_at(fact: Fact, text: str) -> tuple[int, int] | None:
+    """Where the longest of the texts that the line was kept for stands; None: nowhere, or at its start."""
+    told = (value for value in fact.data.values() if isinstance(value, str) and len(value) >= _TOLD_MIN)
+    longest = max(told, key=len, default="")
+    at = text.find(longest) if longest else -1
+    return (at, at + len(longest)) if at > 0 else None
 
 
 def task_numbers(facts: Iterable[Fact]) -> frozenset[int]:

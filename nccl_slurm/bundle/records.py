@@ -79,8 +79,8 @@ def of_records(kept: Kept) -> list[Part]:
 
 def _of_record(folder: str, record: Mapping[str, Any]) -> Iterable[Part]:
     snapshots = record["snapshots"]
-    rest = {key: value for key, value in record.items() if key not in ("snapshots", "kernel_events")}
-    yield json_part(f"{folder}/record.json", rest, "the node's record of the run", 5)
+    what = "the node's record of the run, whole: `nccl-slurm rules test` takes it"
+    yield json_part(f"{folder}/record.json", record, what, 5)
     for when in ("before", "after"):
         if snapshots[when] is not None:
             yield json_part(f"{folder}/{when}.json", snapshots[when], f"the node's state {when} the run", 4)

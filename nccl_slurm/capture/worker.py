@@ -152,7 +152,8 @@ class _Work:
     def _before(self) -> dict[str, Any] | None:
         stored = self.run.read_json("before.json")
         if not isinstance(stored, dict) or not isinstance(stored.get("snapshot"), dict):
-            why = "no prolog ran here" if self.prolog is None else "its worker did not run or was ended"
+            lacks = "none was taken: the job was over within seconds, or its worker did not run or was ended"
+            why = "no prolog ran here" if self.prolog is None else lacks
             self.gaps.append(Gap("snapshot before", why))
             return None
         self.gaps += [Gap(str(one["source"]), str(one["why"])) for one in clean_gaps(stored.get("gaps") or [])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -74,7 +75,9 @@ def command(
     bundle = make(replace(material, doctor=findings, gaps=[*material.gaps, *gaps]), max_mb * _MB)
     name = _name(report)
     path = output or (name if folder else f"{name}.tar.gz")
-    if not dry_run:
+    if dry_run:
+        _check_free(path, force)
+    else:
         _write(path, bundle, report, folder=folder, force=force)
     click.echo("\n".join(_told(path, bundle, dry_run)))
 
@@ -168,6 +171,12 @@ def _write(path: str, bundle: Any, report: dict[str, Any], *, folder: bool, forc
         to_folder(path, bundle.parts)
     else:
         to_tar(path, packed(bundle.parts, _name(report), _ended(report)), force=force)
+
+
+def _check_free(path: str, force: bool) -> None:
+    """A try ends as the real run would. Raises InputError."""
+    if os.path.lexists(path) and not force:
+        raise InputError(f"{path}: is there already; give another name, or --force to replace it")
 
 
 def _ended(report: dict[str, Any]) -> float:

@@ -223,9 +223,11 @@ def _policy(loaded: Config) -> Policy:
 
 def _compiled_patterns(loaded: Config, state: Path) -> str:
     """Pattern rows of the package and of the site, as the one JSON that readers of any Python can load."""
-    from nccl_slurm.cli.rules import pattern_texts
+    from nccl_slurm.cli.rules import pattern_texts, rule_files
 
     packaged, site = pattern_texts(loaded)
+    used = f"{len(site)} of {loaded.rules.folder} and the package's" if site else "the package's alone"
+    _log.info("rules: %s (%s)", used, ", ".join(file.name for file in rule_files(loaded)) or "no file of the site")
     path = state / "patterns.json"
     path.write_text(compile_rows(packaged, site), encoding="utf-8")
     path.chmod(0o644)

@@ -23,6 +23,13 @@ __all__ = ["exclude_reasons", "exclude_view", "lemons_text", "lemons_view", "thr
 
 _NOBODY = "no node is flagged: none loses more runs than nodes like it"
 _UNSEEN = "no run with a verdict is stored yet, so nothing can be said of any node"
+#: Names too wide for a column, on two lines.
+_HEADS = {
+    "excl_jobid_count": "excl_jobid\n_count",
+    "multi_node_node_fails": "multi_node\n_node_fails",
+    "single_node_node_fails": "single_node\n_node_fails",
+    "single_node_node_failure_rate": "single_node\n_node_failure_rate",
+}
 _SIGNALS_TOLD = (
     "A star: the signal has reached its threshold. Signals flag nobody; a dash is not observed, and no sign of health."
 )
@@ -79,11 +86,27 @@ def lemons_text(view: Mapping[str, Any]) -> str:
 
     if not any(node["hours"] is not None for node in view["nodes"]):
         return _UNSEEN
-    heads = ("node", "hours", "lost", "expected", "chance", "q", "action", *(n.replace("_", "_\n") for n in SIGNALS))
+    heads = (
+        "node",
+        "hours",
+        "lost",
+        "expected",
+        "chance",
+        "q",
+        "action",
+        *(_HEADS.get(name, name) for name in SIGNALS),
+    )
     rows = [_cells(node) for node in view["nodes"]]
     flags = [node["node"] for node in view["nodes"] if node["action"] == "investigate"]
     told = f"to be looked at: {fold(flags)}; `nccl-slurm nodes NODE` shows the runs" if flags else _NOBODY
-    return f"{tabulate(rows, headers=heads, tablefmt='plain', disable_numparse=True)}\n\n{_SIGNALS_TOLD}\n{told}"
+    table = tabulate(rows, headers=heads, tablefmt="plain", disable_numparse=True)
+    return f"{table}\n\n{_SIGNALS_TOLD}\n{_meanings()}\n{told}"
+
+
+def _meanings() -> str:
+    """What each signal is; a site's rows may change its number and its window, not that."""
+    rows = load_thresholds()
+    return "\n".join(f"  {name}: {rows.signal(name).means}" for name in SIGNALS)
 
 
 def exclude_reasons(view: Mapping[str, Any]) -> Iterator[str]:

@@ -11,13 +11,15 @@ from typing import Any, BinaryIO, cast
 
 import click
 
+from nccl_slurm import config
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.attribute.placement import placed
-from nccl_slurm.errors import InputError
+from nccl_slurm.cli.rules import pattern_texts
+from nccl_slurm.errors import ConfigError, InputError
 from nccl_slurm.info.runs import runs
 from nccl_slurm.model import Evidence, Gap, numbered
 from nccl_slurm.parse.folder import Source, read_sources, walk
-from nccl_slurm.parse.patterns import load_rows
+from nccl_slurm.parse.patterns import Rows, compile_rows, load_rows, rows_of
 from nccl_slurm.parse.search import fastest
 from nccl_slurm.recommend.ladder import recommend
 from nccl_slurm.report.build import build
@@ -29,15 +31,18 @@ LOGS_ALONE = Gap("nodes", "only logs were read: no state of a node, no GPU query
 PROGRESS_BYTES = 100 * 1024 * 1024
 
 
-def report_of_logs(path: str) -> dict[str, Any]:
-    """Raises InputError where there is nothing to read."""
+def report_of_logs(path: str, config_path: str | None = None) -> dict[str, Any]:
+    """By the site's rows too, where this host has some. Raises InputError where there is nothing to read."""
     sources, skipped = _sources(path)
-    parsed = _with_progress(sources, lambda read: read_sources(read, load_rows(), now=time.time(), program=fastest()))
+    rows, unread = _rows(config_path)
+    parsed = _with_progress(sources, lambda read: read_sources(read, rows, now=time.time(), program=fastest()))
+    if not (parsed.bytes_read or parsed.facts or parsed.ranks):
+        raise InputError(_nothing_read(path, [*skipped, *parsed.gaps]))
     mixed = runs([source.name for source in sources], parsed.facts)
     evidence = Evidence(
         facts=numbered(parsed.facts),
         ranks=parsed.ranks,
-        gaps=[LOGS_ALONE, *_several(mixed), *skipped, *parsed.gaps],
+        gaps=[LOGS_ALONE, *_several(mixed), *unread, *skipped, *parsed.gaps],
         world_size=parsed.world_size,
         mixed=mixed,
     )
@@ -46,11 +51,27 @@ def report_of_logs(path: str) -> dict[str, Any]:
     return build(evidence, verdict, recommend(verdict, evidence), "final")
 
 
+def _rows(config_path: str | None) -> tuple[Rows, list[Gap]]:
+    """Without an own file of settings a broken row of the site costs nobody a verdict: a gap tells of it.
+
+    Raises ConfigError where ``config_path`` names the file.
+    """
+    try:
+        loaded = config.load(config_path)
+        packaged, site = pattern_texts(loaded)
+        return rows_of(compile_rows(packaged, site)) if site else load_rows(), []
+    except ConfigError as error:
+        if config_path:
+            raise
+        return load_rows(), [Gap("rules", f"the site's rows were not used: {error}")]
+
+
 def _several(mixed: Sequence[str]) -> list[Gap]:
     if not mixed:
         return []
     which = f"{', '.join(mixed[:8])}{f' and {len(mixed) - 8} more' if len(mixed) > 8 else ''}"
-    return [Gap("runs", f"logs of several: {which}; their ranks can't be told apart, so nobody is proven; give one's")]
+    why = f"logs of several: {which}; their ranks can't be told apart, so nobody is proven; give the folder of one"
+    return [Gap("runs", why)]
 
 
 def _sources(path: str) -> tuple[list[Source], list[Any]]:
@@ -68,11 +89,13 @@ def _sources(path: str) -> tuple[list[Source], list[Any]]:
         raise InputError(f"{path}: not readable for you; ask its owner, or run this as its owner")
     sources, skipped = walk(path)
     if not any(source.size for source in sources):
-        why = f" ({skipped[0].source}: {skipped[0].why})" if skipped else ""
-        raise InputError(
-            f"{path}: holds no log to read, every file is empty or skipped{why}; give the folder with the ranks' logs"
-        )
+        raise InputError(_nothing_read(path, skipped))
     return sources, skipped
+
+
+def _nothing_read(path: str, gaps: Sequence[Gap]) -> str:
+    why = f" ({gaps[0].source}: {gaps[0].why})" if gaps else ""
+    return f"{path}: holds no log to read, every file is empty or skipped{why}; give the folder with the ranks' logs"
 
 
 def _with_progress(sources: list[Source], read: Callable[[Iterable[Source]], Any]) -> Any:

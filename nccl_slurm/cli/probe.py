@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -88,8 +88,20 @@ def _by_srun(loaded: Config, node: str, job: str) -> bytes:
         raise RemoteError(f"{node}: srun gave no answer within {_SRUN_S:g} s; it was ended") from None
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()
     if done.returncode or not done.stdout:
-        raise RemoteError(f"{node}: srun: {said[-1] if said else 'no answer'}; does job {job} run there?")
+        raise RemoteError(f"{node}: {_why(loaded, said, job)}")
     return bytes(done.stdout[:_MAX_BYTES])
+
+
+def _why(loaded: Config, said: Sequence[str], job: str) -> str:
+    """srun's or the shell's last word (dash: ``not found``, bash: ``No such file or directory``), and the remedy."""
+    last = said[-1] if said else "no answer"
+    program = loaded.ssh.command.split(" ", 1)[0]
+    if program in last and ("not found" in last or "No such file" in last):
+        return (
+            f"{program} is not there; install the node's part (install.sh --node), or set ssh.command to where "
+            "nccl-slurm-node is"
+        )
+    return f"srun: {last}; does job {job} run there?"
 
 
 def _as_owner(loaded: Config, job: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import click
 
 from nccl_slurm.cli.options import config_option
 from nccl_slurm.cli.subject import report_of, subject_options
-from nccl_slurm.explain.catalogue import meaning_of
+from nccl_slurm.explain.classes import meaning_of
 from nccl_slurm.report.pack import BYTES_DEFAULT, BYTES_MAX, BYTES_MIN, pack
 
 __all__ = ["command"]

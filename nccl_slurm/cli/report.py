@@ -14,7 +14,7 @@ __all__ = ["command"]
 
 @click.command()
 @subject_options
-@click.option("--ranks", is_flag=True, help="All ranks side by side, who stopped first on top.")
+@click.option("--ranks", is_flag=True, help="All ranks side by side, those who are named on top.")
 @json_option
 @color_option
 @config_option

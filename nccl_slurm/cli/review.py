@@ -107,21 +107,27 @@ def _the_one(loaded: Config, which: str) -> Any:
 
     with open_store(loaded) as store:
         rows = _read(store, which)
+        unknown = _unknown(store, which)
     active = [row for row in rows if row.state in ACTIVE]
     if not rows:
-        raise InputError(_unknown(which))
+        raise InputError(unknown)
     return (active or rows)[0]
 
 
-def _unknown(which: str) -> str:
-    return f"{which}: no recommendation has this number, and none is for such a node; `nccl-slurm drains` lists nodes"
+def _unknown(store: Any, which: str) -> str:
+    if re.fullmatch(r"#?[0-9]+", which, re.ASCII):
+        return f"{which}: no recommendation has this number; `nccl-slurm review` lists those that are open"
+    known = store.machine(which).events or store.last_node_events([which])
+    if not known:
+        return f"{which}: no such node is known here; `nccl-slurm nodes` lists those that are"
+    return f"{which}: nothing is recommended for this node; `nccl-slurm nodes {which}` shows its history"
 
 
 def _show(loaded: Config, which: str | None, as_json: bool) -> None:
     with open_store(loaded) as store:
         rows = _read(store, which)
         if which is not None and not rows:
-            raise InputError(_unknown(which))
+            raise InputError(_unknown(store, which))
         if as_json:
             shown = [_as_json(loaded, store, row) for row in rows]
             text = json.dumps({"schema": "nccl-slurm/review/1", "recommendations": shown})

@@ -25,12 +25,14 @@ from nccl_slurm.recommend.ladder import advise
 from nccl_slurm.recommend.policy import Policy
 from nccl_slurm.recommend.site import Site, kind_of
 from nccl_slurm.report.visible import visible
+from nccl_slurm.report.words import counted
 
-__all__ = ["command", "pattern_texts", "policy_of"]
+__all__ = ["command", "pattern_texts", "policy_of", "rule_files"]
 
 COLUMNS = ("id", "producer", "class", "role", "action", "after", "source")
 _MAX_BYTES = 4 * 1024 * 1024
 _TEXT_MAX = 1000
+_WHERE = "`nccl-slurm bundle JOBID --folder` writes nodes/NODE/record.json"
 
 
 @click.group()
@@ -89,12 +91,17 @@ def test_rules(file: Path, reboots: int, config_path: str | None, as_json: bool)
 def pattern_texts(loaded: Config) -> tuple[str, list[str]]:
     """The packaged TOML, and the site's files in order of name. Raises ConfigError with the file that is wrong."""
     packaged = resources.files("nccl_slurm").joinpath("data").joinpath("patterns.toml").read_text(encoding="utf-8")
-    site = {path: _checked(path) for path in sorted(Path(loaded.rules.folder).glob("*.toml"))}
+    site = {path: _checked(path) for path in rule_files(loaded)}
     names = {row["id"] for row in json.loads(compile_rows(packaged, list(site.values())))["row"]} if site else set()
     for path, text in site.items():  # a file may speak of a pattern of another one
         with _names(path):
             policy.load([text], names)
     return packaged, list(site.values())
+
+
+def rule_files(loaded: Config) -> list[Path]:
+    """The site's files, in order of name; empty where the folder is not there, or closed to this user."""
+    return sorted(Path(loaded.rules.folder).glob("*.toml"))
 
 
 def policy_of(loaded: Config) -> Policy:
@@ -148,11 +155,11 @@ def _record(file: Path) -> dict[str, Any]:
     try:
         data = file.read_bytes() if file.stat().st_size <= _MAX_BYTES else b""
     except OSError as error:
-        raise InputError(f"{file}: {error.strerror}; give the path of a node record") from None
+        raise InputError(f"{file}: {error.strerror}; give the path of a node record: {_WHERE}") from None
     try:
         return schema.loads(data, "node-record/1")
     except ValueError as error:
-        raise InputError(f"{file}: {error}; give a node record, 4 MiB at most") from None
+        raise InputError(f"{file}: {error}; give a node record, 4 MiB at most: {_WHERE}") from None
 
 
 def _case(taken: dict[str, Any], reboots: int, rows: Policy, loaded: Config) -> Case:
@@ -174,7 +181,7 @@ def _item(item: Recommendation | None) -> dict[str, Any] | None:
 
 
 def _lines(told: dict[str, Any], item: Recommendation | None) -> Iterator[str]:
-    yield f"{told['node']}: {len(told['faults'])} faults by root's word"
+    yield f"{told['node']}: {counted(len(told['faults']), 'fault')} by root's word"
     for one in told["faults"]:
         steps = ", then ".join([one["action"], *one["after"]])
         yield f"  {one['id']}  {one['class'] or 'no class'}  GPU {one['gpu'] or '-'}  {steps}  {one['why']}"

@@ -13,12 +13,15 @@ from nccl_slurm import config
 from nccl_slurm.cli.lookup import open_store
 from nccl_slurm.cli.options import config_option, json_option
 from nccl_slurm.clock import rfc3339
+from nccl_slurm.config import Config
+from nccl_slurm.errors import ConfigError
 
 __all__ = ["command"]
 
 #: Ten heartbeats of the daemon's 30 s.
 SILENT_S = 300.0
 _ASKED = {"pyslurm": "pyslurm for nodes, jobs and comments, by its commands for all else", "commands": "its commands"}
+_RULES_CHANGED = ", changed since the daemon started: restart it, then give the nodes theirs (docs/logs.md)"
 _CHANGED = ", changed since the daemon started: restart it"
 
 
@@ -30,18 +33,20 @@ def command(as_json: bool, config_path: str | None) -> None:
     loaded = config.load(config_path)
     store = open_store(loaded)
     try:
-        value = _status(store, loaded.source)
+        value = _status(store, loaded)
     finally:
         store.close()
     click.echo(json.dumps(value) if as_json else _text(value))
 
 
-def _status(store: Any, source: str) -> dict[str, Any]:
+def _status(store: Any, loaded: Config) -> dict[str, Any]:
+    source, started = loaded.source, store.value("started")
     beat = store.value("heartbeat")
     age = None if beat is None else time.time() - float(beat)
     return {
         "config": source,
-        "config_changed": _changed_since(source, store.value("started")),
+        "config_changed": _changed_since(source, started),
+        "rules": _rules(loaded, started),
         "daemon": _word(age, stopped=bool(store.value("stopped"))),
         "heartbeat": rfc3339(float(beat)) if beat else None,
         "lease": _lease(store.holder()),
@@ -81,6 +86,26 @@ def _changed_since(path: str, started: int | None) -> bool:
         return False
 
 
+def _rules(loaded: Config, started: int | None) -> dict[str, Any]:
+    """The site's files as they are now; ``broken`` says why the daemon would not start with them."""
+    from nccl_slurm.cli.rules import pattern_texts, rule_files
+
+    files, broken = rule_files(loaded), None
+    try:
+        pattern_texts(loaded)
+    except ConfigError as error:
+        broken = str(error)
+    folder = loaded.rules.folder
+    changed = any(_changed_since(str(path), started) for path in (folder, *files))
+    return {"folder": folder, "files": [path.name for path in files], "changed": changed, "broken": broken}
+
+
+def _rules_line(rules: dict[str, Any]) -> str:
+    files = ", ".join(rules["files"]) or "none of the site's"
+    after = f"; BROKEN: {rules['broken']}" if rules["broken"] else _RULES_CHANGED if rules["changed"] else ""
+    return f"rules     {files} in {rules['folder']}{after}"
+
+
 def _word(age: float | None, *, stopped: bool) -> str:
     if age is None:
         return "never ran"
@@ -108,6 +133,7 @@ def _text(value: dict[str, Any]) -> str:
         f"daemon    {value['daemon']}, last heartbeat {value['heartbeat'] or 'never'}",
         f"config    {value['config']}{_CHANGED if value['config_changed'] else ''}",
     ]
+    lines += [_rules_line(value["rules"])]
     lines += _hosts(value["lease"], value["standbys"])
     lines += [f"slurm     asked by {_ASKED[value['slurm']]}"]
     lines += [f"comments  {count} {name}" for name, count in value["counts"].items()]

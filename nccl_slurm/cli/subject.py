@@ -41,13 +41,13 @@ def report_of(jobid: str | None, logs: str | None, run: int | None, config_path:
         raise click.UsageError("give either a JOBID or --logs PATH")
     if logs is not None and run is not None:
         raise click.UsageError("--run goes with a JOBID")
-    return _of_logs(logs) if logs is not None else _of_job(str(jobid), run, config_path)
+    return _of_logs(logs, config_path) if logs is not None else _of_job(str(jobid), run, config_path)
 
 
-def _of_logs(path: str) -> dict[str, Any]:
+def _of_logs(path: str, config_path: str | None) -> dict[str, Any]:
     from nccl_slurm.cli.logs import report_of_logs
 
-    return report_of_logs(path)
+    return report_of_logs(path, config_path)
 
 
 def _of_job(jobid: str, run: int | None, config_path: str | None) -> dict[str, Any]:

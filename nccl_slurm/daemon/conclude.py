@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pwd
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from nccl_slurm.daemon.surroundings import Surroundings
 from nccl_slurm.errors import NcclSlurmError
 from nccl_slurm.history.rows import ReportRow, RunRow
 from nccl_slurm.history.store import Store
-from nccl_slurm.model import Gap, Parsed
+from nccl_slurm.model import Gap, Job, Parsed
 
 __all__ = ["Conclusions", "output_of"]
 
@@ -121,7 +122,9 @@ class Conclusions:
             return
         found = diagnose(self._parts(run, self._kept(run, read)), "final", run_in_comment=self._number_if_old(run))
         scope = self.config.scope_of(run.partition)
-        speaks = in_scope(scope, run.gpus, found.of_interest) and not self._before_us(run)
+        inside = in_scope(scope, run.gpus, found.of_interest)
+        speaks = inside and not self._before_us(run)
+        found = found if inside else replace(found, report=_out_of_scope(found.report, scope))
         self._finish(replace(run, disposition="diagnose" if speaks else "record"), found, speaks=speaks)
 
     def _before_us(self, run: RunRow) -> bool:
@@ -173,7 +176,7 @@ class Conclusions:
     def _parts(self, run: RunRow, output: Parsed) -> Parts:
         until, records = self.clock.now(), self.store.records(*key_of(run))
         return Parts(
-            job=run.as_job(),
+            job=_with_name(run.as_job()),
             records=records,
             events=self.store.node_events(list(run.nodes), until=until),
             output=output,
@@ -299,3 +302,24 @@ def _as_json(parsed: Parsed) -> dict[str, Any]:
         "bytes_read": parsed.bytes_read,
         "lines_unknown": parsed.lines_unknown,
     }
+
+
+def _out_of_scope(report: Mapping[str, Any], scope: str) -> dict[str, Any]:
+    """Says why the job got no comment."""
+    lacks = {"gpu-or-evidence": "it had no GPU, and no line or file of NCCL or torch was seen"}
+    why = lacks.get(scope, "jobs of its partition are only recorded")
+    told = f"out of scope ({scope}): {why}; its end is recorded, and no comment is written (docs/jobs.md)"
+    return {**report, "gaps": [{"source": "scope", "why": told}, *report["gaps"]]}
+
+
+def _with_name(job: Job) -> Job:
+    """Accounting tells who cancelled a job by uid; people know each other by name."""
+    told = job.cancelled_by or ""
+    if not told.isdecimal():
+        return job
+    if job.user and told == str(job.uid):
+        return replace(job, cancelled_by=job.user)
+    try:
+        return replace(job, cancelled_by=pwd.getpwuid(int(told)).pw_name)
+    except (KeyError, OverflowError):
+        return replace(job, cancelled_by=f"uid {told}")

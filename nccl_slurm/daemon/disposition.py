@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nccl_slurm.model import READER_STEP, Job, Step
+from nccl_slurm.model import DOCTOR_JOB, READER_STEP, Job, Step
 
 __all__ = ["ENDED", "FINAL_ROWS", "disposition", "in_scope", "step_failed"]
 
@@ -51,6 +51,8 @@ def disposition(job: Job) -> tuple[str, str]:
     """``(diagnose | record | ignore | open, why)``; *open* for states that are not final."""
     ran = bool(job.nodes)
     failed = step_failed(job.steps) or (job.derived_exit or "0:0") != "0:0" or _launch_failed(job)
+    if job.name == DOCTOR_JOB and job.state == "COMPLETED" and not failed:
+        return "ignore", "a look of the doctor's at an idle node"
     for states, row_ran, row_failed, what, why in FINAL_ROWS:
         if job.state in states and row_ran in (None, ran) and row_failed in (None, failed):
             return what, why

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from nccl_slurm.errors import NcclSlurmError, RemoteError
-from nccl_slurm.model import READER_STEP
+from nccl_slurm.model import DOCTOR_JOB, READER_STEP
 
 __all__ = ["NO_PYTHON", "Answer", "Here", "IdleJob", "JobStep", "NoPlace", "Ssh", "Unreached", "Way", "ask_all"]
 
@@ -130,7 +130,7 @@ class IdleJob:
         if partition is None:
             raise NoPlace("is in no partition that is up and open to you")
         memory = min(512, int(fields.get("RealMemory", "1") or 1) if fields.get("RealMemory", "1").isdigit() else 1)
-        options = ["--job-name=nccl-slurm-doctor", f"--time={_minutes(limit_s)}", f"--immediate={_IMMEDIATE_S}"]
+        options = [f"--job-name={DOCTOR_JOB}", f"--time={_minutes(limit_s)}", f"--immediate={_IMMEDIATE_S}"]
         options += [f"--partition={partition}", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--cpus-per-task=1"]
         options += [f"--mem={memory}", "--mpi=none", "--quiet", "--chdir=/", _EXPORT]
         options += [f"--gres={gres}"] if (gres := gpus_of(fields.get("Gres", ""))) else []

@@ -15,6 +15,7 @@ from nccl_slurm.doctor.fold import at_least, weight
 from nccl_slurm.doctor.result import Looked, Result
 from nccl_slurm.hosts import fold
 from nccl_slurm.report.visible import visible
+from nccl_slurm.report.words import counted
 
 __all__ = ["changes", "explained", "listed", "render"]
 
@@ -51,7 +52,7 @@ def render(result: Result, *, color: bool = False, severity: Priority | None = N
 def _head(result: Result) -> Iterator[str]:
     looked, job = result.looked, f" job {result.job}," if result.job else ""
     cluster = f" cluster {visible(result.cluster, 80)}," if result.cluster else ""
-    made = f"{len(result.checks)} checks in {result.seconds:.1f} s, {rfc3339(result.at)}"
+    made = f"{counted(len(result.checks), 'check')} in {result.seconds:.1f} s, {rfc3339(result.at)}"
     yield f"nccl-slurm doctor:{cluster}{job} {made}"
     yield from _nodes(looked)
     yield from (f"Not covered: {visible(one, _WIDTH)}" for one in result.left_out)

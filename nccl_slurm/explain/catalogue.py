@@ -10,6 +10,7 @@ from typing import Any
 
 from nccl_slurm.attribute.finding import action_of
 from nccl_slurm.doctor import guide
+from nccl_slurm.explain import classes
 from nccl_slurm.explain.entry import Entry
 from nccl_slurm.model import ACTIONS, CLASSES
 from nccl_slurm.parse.patterns import Row, Rows, Xid
@@ -19,7 +20,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["catalogue", "meaning_of"]
+__all__ = ["catalogue"]
 
 _ROLES = {
     "cause": "It speaks of a cause: where it comes first and nothing explains it as a reaction, it decides the class.",
@@ -30,15 +31,14 @@ _ROLES = {
 _OF_JOB = "A job can print anything, so it proves what the ranks did among themselves and nothing about a machine."
 _OF_KERNEL = "It counts as the machine's word only from the node's own kernel log, inside the run's window."
 _OF_ROOT = "Root's hooks read it on the node, so it is the machine's own word."
-_ACTION_PROOF = (
-    "A class brings its action; reboot needs the node's own word on top of it, and a role that is known to be compute."
-)
+_RULE_PROOF = "It stands in brackets behind the sentence that it made; the ids after it are the facts behind that."
+_WORD_PROOF = "A word for how sure a report is, not a number; the facts beside it carry it."
 _XID_SOURCE = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
 
 
 def catalogue(rows: Rows) -> tuple[Entry, ...]:
     """``rows``: those in force, a site's own among them."""
-    data = _table("classes.toml")
+    data = classes.table()
     steps = {str(one["name"]): tuple(one["steps"]) for one in data["class"]}
     means = {str(one["name"]): str(one["means"]) for one in data["class"]}
     nvidia = {str(one["name"]): str(one["means"]) for one in data["nvidia"]}
@@ -48,15 +48,12 @@ def catalogue(rows: Rows) -> tuple[Entry, ...]:
         *(_xid(xid, means, steps, nvidia) for _, xid in sorted(rows.xids.items())),
         *(_reason(one) for one in _table("reasons.toml")["reason"]),
         *(_reading(one, steps) for one in data["reading"]),
+        *(_word("rule", one, _RULE_PROOF) for one in data["rule"]),
+        *(_word("rule", _escalation(one), _RULE_PROOF) for one in _table("support.toml")["escalation"]),
+        *(_word("word", one, _WORD_PROOF) for one in data["word"]),
         *(_pattern(row, means, steps) for row in sorted(rows.rows, key=lambda row: row.id)),
         *(_guide(one) for one in guide.sections().values()),
     )
-
-
-def meaning_of(failure_class: str) -> str:
-    """What a class means and how it is proven, in two sentences or more; empty for a word that is no class."""
-    one = next((each for each in _table("classes.toml")["class"] if each["name"] == failure_class), None)
-    return f"`{one['name']}`: {one['means']}. {one['proof']}" if one else ""
 
 
 def _table(name: str) -> dict[str, Any]:
@@ -88,7 +85,15 @@ def _class(one: Mapping[str, Any], rows: Rows) -> Entry:
 def _action(one: Mapping[str, Any]) -> Entry:
     name = str(one["name"])
     classes = tuple(each for each in CLASSES if action_of(each) == name)
-    return Entry("action", name, one["means"], _ACTION_PROOF, "docs/report.md", action=name, related=classes)
+    return Entry("action", name, one["means"], one["proof"], "docs/report.md", action=name, related=classes)
+
+
+def _word(kind: str, one: Mapping[str, Any], proof: str) -> Entry:
+    return Entry(kind, one["name"], one["means"], proof, one.get("source", "docs/report.md"))
+
+
+def _escalation(one: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"name": f"escalation.{one['id']}", "means": one["says"], "source": "docs/bundle.md"}
 
 
 def _xid(xid: Xid, means: Mapping[str, str], steps: Mapping[str, Sequence[str]], nvidia: Mapping[str, str]) -> Entry:
@@ -158,7 +163,7 @@ def _pattern(row: Row, means: Mapping[str, str], steps: Mapping[str, Sequence[st
     return Entry(
         kind="pattern",
         name=row.id,
-        means=f"a line that {row.producer} prints; {told}",
+        means=f"{'a line of the site' if row.producer == 'site' else f'a line that {row.producer} prints'}; {told}",
         proof=f"{_ROLES[row.role]} {_OF_KERNEL if row.producer == 'kernel' else _OF_JOB}",
         source=row.source,
         steps=steps.get(row.hint or "", ()),

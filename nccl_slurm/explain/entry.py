@@ -9,7 +9,7 @@ from typing import Any
 __all__ = ["KINDS", "SCHEMA", "Entry"]
 
 #: Kinds of words, in the order in which they are listed.
-KINDS = ("class", "action", "xid", "reason", "reading", "pattern", "guide")
+KINDS = ("class", "action", "xid", "reason", "reading", "rule", "word", "pattern", "guide")
 SCHEMA = "nccl-slurm/explain/1"
 
 

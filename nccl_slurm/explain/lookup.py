@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nccl_slurm.errors import InputError
 from nccl_slurm.explain.entry import Entry
@@ -33,7 +33,7 @@ def look_up(text: str, entries: Sequence[Entry], rows: Rows) -> list[Entry]:
     number = _XID.fullmatch(word)
     if not found and number:
         return [_xid(int(number[1]), entries)]
-    found = found or _by_line(word, entries, rows)
+    found = found or _joined(word.lower(), entries) or _by_line(word, entries, rows)
     if not found:
         raise InputError(_unknown(word, entries))
     return found
@@ -42,6 +42,22 @@ def look_up(text: str, entries: Sequence[Entry], rows: Rows) -> list[Entry]:
 def _noun(word: str, entries: Sequence[Entry]) -> list[Entry]:
     """Of the guide's ids without their area: ``gpu-count`` of ``node.gpu-count``."""
     return [entry for entry in entries if entry.kind == "guide" and entry.name.partition(".")[2] == word]
+
+
+def _joined(word: str, entries: Sequence[Entry]) -> list[Entry]:
+    """Rules as reports put them together: ``first-failure.only+progress.behind``, ``live.missing.silent``,
+    ``shared-cause.no-rank.resource-shm``. Words have plurals."""
+    known = {entry.name: entry for entry in entries if entry.kind in ("rule", "word", "class")}
+    if word.endswith("s") and word[:-1] in known:
+        return [known[word[:-1]]]
+    found = [_parts(name, known) for name in word.split("+")] if "." in word else []
+    return [entry for parts in found for entry in parts] if all(found) else []
+
+
+def _parts(name: str, known: Mapping[str, Entry]) -> list[Entry]:
+    bare = name.removeprefix("live.") if name not in known else name
+    rule, _, last = bare.rpartition(".")
+    return [known[one] for one in ((bare,) if bare in known else (rule, last)) if one in known]
 
 
 def _xid(code: int, entries: Sequence[Entry]) -> Entry:
@@ -79,7 +95,8 @@ def _reasons(word: str, entries: Sequence[Entry]) -> list[Entry]:
 
 def _unknown(word: str, entries: Sequence[Entry]) -> str:
     words = {name.lower(): name for entry in entries for name in (entry.name, *entry.words)}
-    near = difflib.get_close_matches(word.lower()[:80], words, n=_NEAR_MAX, cutoff=0.5)
+    inside = [name for name in words if name.startswith(f"{word.lower()}.")]
+    near = inside or difflib.get_close_matches(word.lower()[:80], words, n=_NEAR_MAX, cutoff=0.5)
     hint = f"nearest: {', '.join(words[name] for name in near)}" if near else "nothing is near"
     shown = word if len(word) <= 80 else f"{word[:77]}..."
     return f"{shown!r} is no known word; {hint}; `nccl-slurm explain --list` shows all"

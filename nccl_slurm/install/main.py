@@ -81,10 +81,22 @@ def _perform(options: Options, applied: Applied) -> list[str]:
         return []
     places.check(options.layout, read_table())
     known = facts.gather(options)
+    check_shared_was_asked(options, known)
     if options.mode == "node":
         return _node(options, known, applied)
     _controller(options, known, applied)
     return []
+
+
+def check_shared_was_asked(options: Options, known: Facts) -> None:
+    """A host's first installation says where records go; an image (--root) may get its settings later. Raises
+    InstallError."""
+    first = known.capture_conf is None and not options.layout.root
+    if first and not (options.dry_run or options.no_shared or plan.places(options, known).shared):
+        raise InstallError(
+            f"nothing was changed: without --shared SHARED {NO_SHARED.partition(';')[0]}; give it, or --no-shared "
+            "where nodes and controller have no file system in common (docs/ssh.md)"
+        )
 
 
 def _node(options: Options, known: Facts, applied: Applied) -> list[str]:

@@ -55,6 +55,7 @@ class Options:
     discard_records: bool
     slurm_is_gone: bool
     slurmd_reconfigured: bool
+    no_shared: bool = False
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -71,6 +72,8 @@ def parse(arguments: Sequence[str]) -> Options:
     if not chosen.uninstall and len(roles) != 1:
         raise InputError("give one of --node, --controller, --uninstall, --check; a host that is both takes two runs")
     _check_mode(chosen, "uninstall" if chosen.uninstall else roles[0])
+    if chosen.shared and chosen.no_shared:
+        raise InputError("--shared and --no-shared contradict each other: give one")
     return _options(chosen, roles)
 
 
@@ -97,6 +100,7 @@ def _options(chosen: argparse.Namespace, roles: tuple[str, ...]) -> Options:
         discard_records=chosen.discard_records,
         slurm_is_gone=chosen.slurm_is_gone,
         slurmd_reconfigured=chosen.slurmd_reconfigured,
+        no_shared=chosen.no_shared,
     )
 
 
@@ -133,6 +137,7 @@ _MEANT_FOR = {
     "python": ("node", "controller"),
     "patterns": ("node",),
     "shared": ("node", "controller"),
+    "no_shared": ("node", "controller"),
     "spool": ("node", "controller"),
     "ship_user": ("node", "controller"),
     "wheels": ("controller",),
@@ -187,6 +192,9 @@ def _add_places(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--hooks", default=standard.hooks, help="hooks; on this host's own disk (%(default)s)")
     group.add_argument("--conf", default=standard.conf, help="configuration (%(default)s)")
     group.add_argument("--shared", help="folder on the cluster's file system in which records are handed over")
+    group.add_argument(
+        "--no-shared", action="store_true", help="there is no such file system: records stay on the nodes"
+    )
     group.add_argument("--spool", help="run folders, on a local disk (/var/spool/nccl-slurm)")
     group.add_argument("--root", help="a tree that stands before all these paths, for images; starts nothing")
 

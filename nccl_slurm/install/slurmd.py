@@ -93,7 +93,10 @@ def unread(slurmd: Slurmd, files: Iterable[str], cached: bool) -> str:
     newest = max(changed, key=lambda path: changed[path])
     if changed[newest] < slurmd.started - _TOLERANCE_S:
         return ""
-    return f"{since} is older than {newest} ({_local(changed[newest])}), and may run with the lines before that"
+    at = f"{newest} ({_local(changed[newest])}), and may run with the lines before that"
+    if changed[newest] > slurmd.started:
+        return f"{since} is older than {at}"
+    return f"{since} began within {_TOLERANCE_S:g} s of the last change of {at}"
 
 
 def _changed(path: str) -> float:

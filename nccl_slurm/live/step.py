@@ -49,7 +49,7 @@ class StepReader:
         with tempfile.TemporaryFile() as out:
             child = self._start(question, out)
             why = self._await(child, out, collected, told)
-        return collected.answers(why or collected.words or "no answer")
+        return collected.answers(why or _with_remedy(collected.words) or "no answer")
 
     def _start(self, question: Question, out: IO[bytes]) -> subprocess.Popen[bytes]:
         """In a session of its own: an interrupted watch leaves the step to its end, which is near. A file, no pipe,
@@ -109,6 +109,13 @@ class _Lines:
                 self._feed(line.decode("ascii", "replace"))
         if last and self._rest:
             self._feed(self._rest.decode("ascii", "replace"))
+
+
+def _with_remedy(words: str) -> str:
+    """``words`` of coreutils' timeout where it can't run the reader."""
+    if "failed to run command" not in words:
+        return words
+    return f"{words}; install the node's part there (install.sh --node), or set live.reader to where nccl-slurm-node is"
 
 
 def as_owner(uid: int | None, job_id: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import Any, Callable, Iterable, NamedTuple, Union
 
@@ -30,6 +31,10 @@ _FEW = 40
 _AT_ONCE = 48
 #: Lines that are chosen before the first of them is read: in turns both cost more.
 _TOGETHER = 64
+#: glog's warnings and notices go to standard error too, many at a program's start.
+_NOTICE = re.compile(r"(?:\[rank\d{1,7}\]:)?\[?[WI]\d{4} ")
+#: torchrun's ``attempt_0/3/stderr.log``, Slurm's ``slurm-42.err``.
+_ERRORS = re.compile(r"(?:\bstderr\b[^/]*|\.err)\Z")
 
 
 class Seen(NamedTuple):
@@ -41,9 +46,11 @@ class Seen(NamedTuple):
 
 
 class Track:
-    """First and last time stamp and last line of one rank in one file."""
+    """First and last time stamp and last line of one rank in one file. ``of_errors``: that line is of standard error,
+    where a program says how it ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, of_errors: bool = False) -> None:
+        self.of_errors = of_errors
         self.first: float | None = None
         self.last: float | None = None
         self.uncertainty_s: float | None = None
@@ -57,11 +64,16 @@ class Track:
         self.uncertainty_s = max(self.uncertainty_s or 0.0, uncertainty_s or 0.0)
 
     def merge(self, other: Track) -> None:
-        """The last line is the one of the later time; without times that of ``other``."""
-        if other.last_line is not None and (self.last is None or other.last is None or other.last >= self.last):
-            self.last_line = other.last_line
+        """The last line is the one of the later time; without times that of standard error, else that of ``other``."""
+        if other.last_line is not None and (self.last_line is None or self._is_before(other)):
+            self.last_line, self.of_errors = other.last_line, other.of_errors
         for seconds in (other.first, other.last):
             self.see(seconds, other.uncertainty_s)
+
+    def _is_before(self, other: Track) -> bool:
+        if self.last is None or other.last is None:
+            return other.of_errors or not self.of_errors
+        return other.last >= self.last
 
 
 class Log:
@@ -69,6 +81,7 @@ class Log:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self.of_errors = _ERRORS.search(source.name) is not None
         self.tracks: dict[int | None, Track] = {}
         self.processes: dict[tuple[str, int], None] = {}
         self.local_ranks: dict[int, int] = {}
@@ -124,8 +137,9 @@ class _Reader:
         finding = find(prefix.text, self._rows, candidate.rows) if candidate.rows else None
         if ended is not None:
             finding = self._exception(finding, *ended)
-            if finding is not None and self._tracebacks.from_none:
-                finding = finding._replace(data={**finding.data, "from_none": 1})
+            if finding is not None:
+                more = {"from_none": 1} if self._tracebacks.from_none else {}
+                finding = finding._replace(data={**finding.data, **self._tracebacks.place, **more})
         if finding is None:
             return
         self._known += 1
@@ -244,6 +258,7 @@ class _Reader:
     def _ends(self, track: Track, prefix: Prefix, text: str) -> None:
         if track.last_line is None:
             track.last_line = _shown(prefix, text)[:_LINE_SHOWN]
+            track.of_errors = track.of_errors and _NOTICE.match(track.last_line) is None
 
     def _exception(self, finding: Finding | None, name: str, message: str) -> Finding | None:
         """The last line of a traceback is a fact even if no row knows its text."""
@@ -258,7 +273,9 @@ class _Reader:
 
     def _track(self, prefix: Prefix) -> Track | None:
         """None for a line without text."""
-        return self.log.tracks.setdefault(prefix.rank, Track()) if prefix.text.strip() else None
+        if not prefix.text.strip():
+            return None
+        return self.log.tracks.setdefault(prefix.rank, Track(self.log.of_errors))
 
     def _see(self, track: Track, prefix: Prefix, text: str) -> bool:
         """Whether the line has a time."""
@@ -338,7 +355,7 @@ class _Reader:
             data["clock"] = at.clock
         fact = Fact(
             kind="elastic.failure",
-            text=block.text[:TEXT_LIMIT],
+            text=_with_exit(block)[:TEXT_LIMIT],
             producer="elastic",
             role=block.role,
             trust=self.log.source.trust,
@@ -353,6 +370,12 @@ class _Reader:
             data=data,
         )
         self._sink(Seen(fact, None, (data.get("pid"),)))
+
+
+def _with_exit(block: elastic.Block) -> str:
+    """The line that names the rank, and how it ended: what the block is known for stands on another line."""
+    code = block.data.get("exitcode")
+    return block.text if code is None else f"{block.text.rstrip()}, exitcode: {code}"
 
 
 def _is_quoted(text: str) -> bool:

@@ -36,6 +36,7 @@ PRODUCERS = (
     "ofi",
     "python",
     "framework",
+    "site",
 )
 WHERE = ("ends", "own", "everywhere")
 DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
@@ -95,6 +96,11 @@ class Row:
         if found is None:
             return None
         return _values(found.groupdict())
+
+    def span(self, text: str) -> tuple[int, int] | None:
+        """The part of ``text`` that the row matches, as indices; of a kernel's line with its stamp too."""
+        found = self.regex.search(text[:MATCH_LIMIT])
+        return None if found is None else found.span()
 
 
 @dataclass(frozen=True)
@@ -200,7 +206,7 @@ def _parse(text: str) -> Mapping[str, Any]:
         try:
             table: Mapping[str, Any] = reader.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"pattern rows: not TOML: {error}") from None
+            raise ConfigError(f"not TOML: {error}") from None
         return table
     raise ConfigError("pattern rows: this Python has no TOML reader; give the compiled JSON (NCCL_SLURM_PATTERNS)")
 

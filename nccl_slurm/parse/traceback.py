@@ -16,6 +16,13 @@ _IN_TABLE = "traceback :"  # torchelastic's failure table quotes one, indented
 _LAST = re.compile(r"(?P<type>(?:[A-Za-z_]\w{0,80}\.){0,8}[A-Za-z_]\w{0,80})(?:: (?P<message>.*)|:)?\s*\Z", re.DOTALL)
 _HIDES = re.compile(r"\s*raise\b.{0,4000}\bfrom None\s*\Z")
 _CHAIN = ("During handling of the above", "The above exception was")
+#: ``  File "/work/train.py", line 38, in step``; older Pythons print no function for the outermost one.
+_FRAME = re.compile(
+    r'\s{0,8}File "(?P<file>[^"\n]{1,300})", line (?P<line>\d{1,9})(?:, in (?P<function>[\w<>.]{1,80}))?\s*\Z'
+)
+#: Not the program's own code.
+_LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib(?:64)?/python\d|\A<")
+_COLLECTIVES = "torch/distributed/distributed_c10d.py"
 _INTRUDERS = 50
 _STREAMS = 10_000
 
@@ -27,6 +34,10 @@ class Tracebacks:
         self._open: dict[str, int] = {}
         self._table: set[str] = set()
         self._hides: set[str] = set()
+        self._places: dict[str, dict[str, str]] = {}
+        #: Of the traceback that `feed` ended last: ``raised_at``, the program's innermost line, and ``raised_in``, the
+        #: function of torch.distributed that it was in; what no frame tells is not there.
+        self.place: dict[str, str] = {}
         #: Whether the traceback that `feed` ended last was raised ``from None``: no line tells what for.
         self.from_none = False
 
@@ -37,6 +48,8 @@ class Tracebacks:
     def covers(self, label: str, text: str) -> bool:
         """Whether ``text`` is a source line or a frame inside an open traceback: program text, not a message."""
         inside = label in self._open and text.startswith(("    ", '  File "'))
+        if inside and 'File "' in text[:16]:
+            self._frame(label, text)
         if inside and text.strip(" ^~"):
             (self._hides.add if _HIDES.match(text) else self._hides.discard)(label)
         return inside
@@ -46,6 +59,7 @@ class Tracebacks:
         if _START in text:
             if len(self._open) < _STREAMS:
                 self._open[label] = 0
+                self._places[label] = {}
                 self._table.discard(label)
                 self._hides.discard(label)
                 if text.lstrip().startswith(_IN_TABLE):
@@ -61,7 +75,19 @@ class Tracebacks:
             return None
         self._close(label)
         self.from_none = label in self._hides
+        self.place = self._places.pop(label, {})
         return match.group("type"), match.group("message") or ""
+
+    def _frame(self, label: str, text: str) -> None:
+        found = _FRAME.match(text[:512])
+        if found is None:
+            return
+        place, function = self._places.setdefault(label, {}), found["function"] or ""
+        if found["file"].endswith(_COLLECTIVES):
+            place["raised_in"] = function
+        elif not _LIBRARY.search(found["file"]):
+            where = f"{found['file']} line {found['line']}"
+            self._places[label] = {"raised_at": f"{where} in {function}" if function.isidentifier() else where}
 
     def _intruder(self, label: str) -> None:
         self._open[label] += 1

@@ -89,8 +89,14 @@ def xid_row(value: Mapping[str, Any]) -> Xid:
     if not isinstance(code, int):
         raise ConfigError(f"Xid {code!r}: code must be a number")
     for key, words in (("class", CLASSES), ("role", ROLES), ("action", ACTIONS)):
-        if value.get(key) not in words:
-            raise ConfigError(f"Xid {code}: {key} {value.get(key)!r} is none of {', '.join(words)}")
+        if key in value and value[key] not in words:
+            raise ConfigError(f"Xid {code}: {key} {value[key]!r} is none of {', '.join(words)}")
+    lacking = [key for key in ("class", "role", "action") if key not in value]
+    if lacking:
+        raise ConfigError(
+            f"Xid {code}: {', '.join(lacking)} missing; a row takes the place of the whole packaged one, so copy that "
+            "from nccl_slurm/data/xid.toml and change it"
+        )
     values: dict[str, Any] = {"mnemonic": "", "nvidia": "", "source": ""}
     values.update({key: str(value[key]) for key in _TEXT if key in value})
     values.update({key: bool(value.get(key)) for key in _FLAGS})

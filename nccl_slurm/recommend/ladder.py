@@ -26,7 +26,7 @@ from nccl_slurm.recommend.policy import Policy, default
 from nccl_slurm.recommend.site import Running, Site
 from nccl_slurm.recommend.step import HEAVY, Step, next_step
 
-__all__ = ["HARDWARE", "NODE_NAME", "advise", "recommend"]
+__all__ = ["ABOUT_THE_RUN", "HARDWARE", "NODE_NAME", "advise", "recommend"]
 
 #: Classes in which the node deserves a look although no hardware fault is proven.
 _LOOK_AT_NODE = HARDWARE | {"slurm-node-fail", "slurm-launch", "net-ib-transport", "storage-stall"}
@@ -35,11 +35,12 @@ _SLACK_S = 60.0
 #: In every ``why`` that asks for it. HyperPod makes all volumes of an instance anew.
 _DESTROYS = "Replacing destroys root and secondary volumes"
 _JOB_ID = re.compile(r"\d{1,10}(?:[_+]\d{1,10})?\Z")
-_OWNER = {
+#: Where no node is spoken of: to the owner of the job.
+ABOUT_THE_RUN = {
     "fix-code": "Look at the program first: nothing that was observed speaks against a node.",
     "fix-config": "Look at settings, limits and container first: nothing that was observed speaks against a node.",
     "network": "The path between nodes is at fault: look at switch, cable, routes and firewall.",
-    "investigate": "What was observed does not single out a node; look at the report.",
+    "investigate": "What was observed does not single out a node.",
 }
 
 
@@ -96,10 +97,10 @@ def _case(
 
 def _for_owner(verdict: Verdict) -> tuple[Recommendation, ...]:
     action = "investigate" if verdict.action in HEAVY else verdict.action
-    if action not in _OWNER:
+    if action not in ABOUT_THE_RUN:
         return ()
     evidence_ids = _ids(verdict.culprits) or _ids(verdict.suspects)
-    return (Recommendation(None, action, "ladder.owner", 1, _OWNER[action], evidence_ids),)
+    return (Recommendation(None, action, "ladder.owner", 1, ABOUT_THE_RUN[action], evidence_ids),)
 
 
 def _targets(verdict: Verdict, evidence: Evidence) -> dict[str, list[Culprit]]:

@@ -16,7 +16,7 @@ from nccl_slurm.model import ACTIONS, CLASSES
 from nccl_slurm.report import ranks as rank_table
 from nccl_slurm.report.quote import FENCE, block, quoted, source, without_secrets
 from nccl_slurm.report.text import gap_lines
-from nccl_slurm.report.words import ranks_of
+from nccl_slurm.report.words import named, ranks_of, writer
 
 __all__ = ["BYTES_DEFAULT", "BYTES_MAX", "BYTES_MIN", "pack"]
 
@@ -40,7 +40,8 @@ _READING = """\
 - Secrets were replaced by `[redacted]`. Characters that could hide text, act on a terminal or close a block are shown
   as escapes (`\\x1b`, `\\u202e`, `\\x60`).
 - *Written by the job*: output, NCCL and torch logs, dumps. It shows what the ranks did among themselves and proves
-  nothing about a machine: a job can print anything. *Written by root*: kernel, GPU driver, node hooks, Slurm.
+  nothing about a machine: a job can print anything. *Written by root*: kernel, GPU driver, node hooks, Slurm. *Given by
+  hand*, in the kernel's form or Slurm's: in a file that a person handed over; who wrote it is not known.
 - The rank that raised a time-out is one that waited. Watchdogs, aborts, lost connections and flush errors are
   consequences.
 - Times are UTC, ± their uncertainty; clocks of nodes differ. Two times closer than that have no order. Sequence
@@ -60,6 +61,7 @@ _CHOSEN = "The first inference carries the verdict."
 _NOT_CHOSEN = """\
 Found too, and not chosen as what came first: other hypotheses, and what differs between ranks. To stand here refutes \
 nothing."""
+_RANKS = "Those who are named first, then furthest behind; progress is group: completed/enqueued."
 _GAPS = "Sources that were not observed. No list of gaps is complete."
 _ROLES = ("cause", "consequence", "context", "benign")
 
@@ -139,7 +141,10 @@ def _sections(report: Mapping[str, Any], limit: int, meaning: str) -> list[_Sect
         ),
         _Section("Gaps", _numbered("g", gap_lines(report), 2), _GAPS, "None was noted."),
         _Section(
-            "Ranks", _ranks(report), "Furthest behind first; progress is group: completed/enqueued.", "None known."
+            "Ranks",
+            _ranks(report),
+            _RANKS,
+            "None known.",
         ),
         _Section("Nodes", _nodes(report), empty="None known."),
         _Section("Network, versions, time-outs", _around(report), empty="Nothing was said of them."),
@@ -208,12 +213,13 @@ def _people(label: str, people: Iterable[Mapping[str, Any]]) -> list[_Item]:
 def _facts(report: Mapping[str, Any], limit: int, *, cited: bool) -> list[_Item]:
     """In the report's own order; what the verdict rests on outlives the rest, causes outlive consequences."""
     first, any_cited = _cited(report)
+    by_hand = report["job"]["id"] is None
     items = []
     for fact in report["facts"]:
         if (fact["id"] in any_cited) == cited:
             role = _ROLES.index(fact["role"]) if fact["role"] in _ROLES else len(_ROLES)
             order = 1 if fact["id"] in first else 2 if cited else 4 + role
-            items.append(_Item(order, _fact(fact, limit)))
+            items.append(_Item(order, _fact(fact, limit, by_hand)))
     return items
 
 
@@ -226,15 +232,16 @@ def _cited(report: Mapping[str, Any]) -> tuple[set[str], set[str]]:
     return first, first | rest | {one for item in report["recommendations"] for one in item["evidence"]}
 
 
-def _fact(fact: Mapping[str, Any], limit: int) -> list[str]:
-    place = f"{fact['file']}:{'?' if fact['line'] is None else fact['line']}" if fact["file"] else "no file"
+def _fact(fact: Mapping[str, Any], limit: int, by_hand: bool) -> list[str]:
+    line = "" if fact["line"] is None else f":{fact['line']}"
+    place = f"{fact['file']}{line}" if fact["file"] else "no file"
     parts = [place]
     parts.append(f"offset {fact['offset']}" if fact["offset"] is not None else "")
     parts.append(f"rank {fact['rank']}" if fact["rank"] is not None else "rank not told")
     parts.append(f"host {fact['host']}" if fact["host"] else "")
     parts.append(_moment(fact))
     parts.append(f"{fact['kind']} ({fact['role']})")
-    parts.append(f"written by {'root' if fact['trust'] == 'root' else 'the job'}")
+    parts.append(writer(fact, by_hand=by_hand))
     name = str(fact["id"])
     return [source(name, ", ".join(part for part in parts if part), 2 * _SHORT_MAX), *quoted(name, fact["text"], limit)]
 
@@ -259,7 +266,7 @@ def _inference(number: int, step: Mapping[str, Any], limit: int) -> _Item:
 
 
 def _ranks(report: Mapping[str, Any]) -> list[_Item]:
-    table, header, left = rank_table.rows(report["ranks"], report["transport"] or {})
+    table, header, left = rank_table.rows(report["ranks"], report["transport"] or {}, named(report["verdict"]))
     lines = ["; ".join(f"{name} {cell}" for name, cell in zip(header, row, strict=True)) for row in table]
     items = _numbered("r", lines, 3)
     return items + ([_Item(3, [f"r@ {left} more groups of ranks"])] if left else [])

@@ -1,15 +1,16 @@
-"""All ranks side by side, who stopped first on top, equal ones folded so that 16,384 ranks stay readable.
+"""All ranks side by side, those who are named on top, equal ones folded so that 16,384 ranks stay readable.
 
-The order is logical, not by the clock: clocks of nodes differ and last lines of a hang lie within milliseconds of one
-another, so time only decides among ranks that are equal in progress and exit.
+Below them the order is logical, not by the clock: clocks of nodes differ and last lines of a hang lie within
+milliseconds of one another, so time only decides among ranks that are equal in progress and exit.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from nccl_slurm.excerpt import excerpt
 from nccl_slurm.hosts import fold, fold_numbers
 from nccl_slurm.info.path import NVLS
 from nccl_slurm.report.visible import visible
@@ -21,27 +22,41 @@ HEADER = ("ranks", "nodes", "exit", "progress", "last time", "last line")
 ROWS_MAX = 64
 #: Process groups shown for one row; a job with many sub groups has dozens.
 _GROUPS_MAX = 3
-_LINE_MAX = 70
+_LINE_MAX = 100
 _NAMES_MAX = 60
 
 _SIGNALS_OF_THE_AGENT = (-15, -9)
 _RankView = Mapping[str, Any]
 
 
-def order(ranks: Sequence[_RankView]) -> list[_RankView]:
-    """Furthest behind first, then own exits, then those that were ended by others, then by time, silent ones last."""
+def order(ranks: Sequence[_RankView], named: Collection[int] = ()) -> list[_RankView]:
+    """The named first, silent or not; then furthest behind, own exits, those that were ended by others, by time; of
+    whom nothing was observed last."""
     ahead = _furthest(ranks)
-    return sorted(ranks, key=lambda rank: (_silent(rank), -_behind(rank, ahead), _exit_order(rank), *_moment(rank)))
+    return sorted(
+        ranks,
+        key=lambda rank: (
+            rank["rank"] not in named,
+            _silent(rank),
+            -_behind(rank, ahead),
+            _exit_order(rank),
+            *_moment(rank),
+        ),
+    )
 
 
 def rows(
-    ranks: Sequence[_RankView], transport: Mapping[str, Sequence[int]]
+    ranks: Sequence[_RankView], transport: Mapping[str, Sequence[int]], named: Collection[int] = ()
 ) -> tuple[list[tuple[str, ...]], tuple[str, ...], int]:
-    """Rows, their header, and how many groups were left out. The network is a column where ranks differ in it."""
+    """Rows, their header, and how many groups were left out. The network is a column where ranks differ in it.
+
+    ``named``: culprits, else suspects; they share no row with others.
+    """
     ahead, networks = _furthest(ranks), _networks(transport)
     folded: dict[tuple[Any, ...], list[_RankView]] = {}
-    for rank in order(ranks):
-        folded.setdefault((*_alike(rank, ahead), networks.get(rank["rank"], "")), []).append(rank)
+    for rank in order(ranks, named):
+        own = (rank["rank"] in named, networks.get(rank["rank"], ""))
+        folded.setdefault((*_alike(rank, ahead), *own), []).append(rank)
     groups = list(folded.values())
     table = [_row(group) for group in groups[:ROWS_MAX]]
     left = max(0, len(groups) - ROWS_MAX)
@@ -107,8 +122,13 @@ def _row(group: Sequence[_RankView]) -> tuple[str, ...]:
         "?" if first["exit"] is None else str(first["exit"]),
         _progress(first) or "?",
         _times(group),
-        visible(first["last_line"] or "nothing observed", _LINE_MAX),
+        excerpt(visible(first["last_line"] or _no_line(first)), _LINE_MAX),
     )
+
+
+def _no_line(rank: _RankView) -> str:
+    """An exit status or a count is something."""
+    return "nothing observed" if _silent(rank) else "no line"
 
 
 def _progress(rank: _RankView) -> str:

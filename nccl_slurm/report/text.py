@@ -7,11 +7,14 @@ from typing import Any
 
 from tabulate import tabulate
 
+from nccl_slurm.explain.classes import steps_of
 from nccl_slurm.hosts import HOST, fold, fold_numbers
-from nccl_slurm.info.timeout import GROUP, HEARTBEAT, RENDEZVOUS, RETRIES, STORE
+from nccl_slurm.info.timeout import FIRST_EXIT, GROUP, HEARTBEAT, RENDEZVOUS, RETRIES, STEP_END, STORE
+from nccl_slurm.model import CLASSES
 from nccl_slurm.report import ranks as rank_table
+from nccl_slurm.report.lines import alike, evidence_lines
 from nccl_slurm.report.visible import visible
-from nccl_slurm.report.words import detail, ending, happened, hosts_of, ranks_of
+from nccl_slurm.report.words import counted, detail, ending, happened, hosts_of, named, ranks_of, writer
 
 __all__ = ["gap_lines", "render"]
 
@@ -20,10 +23,14 @@ EVIDENCE_MAX = 40
 _TEXT_MAX = 160
 _IDS_MAX = 8
 #: Rules whose inferences carry no verdict.
-_BESIDE = ("init.", "path.", "version.", "setting.", "timeout.", "clock.")
+_BESIDE = ("init.", "place.", "path.", "version.", "setting.", "timeout.", "clock.")
 #: Clocks that are worth a word even where no line tells them.
 _ALWAYS = (STORE, RENDEZVOUS, HEARTBEAT, GROUP)
+_OF_SLURM = {FIRST_EXIT.name, STEP_END.name}
+#: Gaps that change how the rest is to be read.
+_FIRST = ("runs", "scope", "rules")
 _WIDTH = 60
+_NO_FAILURE = ("benign", "benign-teardown")
 
 _STYLES = {"bold": "\x1b[1m", "red": "\x1b[31m", "yellow": "\x1b[33m", "green": "\x1b[32m"}
 _RESET = "\x1b[0m"
@@ -55,6 +62,8 @@ def _head(report: Mapping[str, Any], color: bool) -> str:
         lines.append(visible(verdict["summary"]))
         lines.append(f"class {verdict['class']} ({verdict['confidence']}), action {verdict['action']}")
     lines.append(_job(report))
+    notes = [gap for gap in report["gaps"] if gap["source"] in _FIRST]
+    lines += [f"NOTE {gap['source']}: {visible(gap['why'], 6 * _TEXT_MAX)}" for gap in notes]
     return "\n".join(lines)
 
 
@@ -69,7 +78,7 @@ def _headline(report: Mapping[str, Any]) -> str:
     ended = ending(report["job"]["state"])
     if ended and verdict["class"] == "preempt-cancel":
         return f"Ended from outside ({ended}); no failure was seen before that"
-    if verdict["class"] in ("benign", "benign-teardown"):
+    if verdict["class"] in _NO_FAILURE:
         return "No failure seen"
     return f"{verdict['class']}: nobody is proven to have stopped first"
 
@@ -116,19 +125,26 @@ def _evidence(report: Mapping[str, Any], color: bool) -> str:
     cited = _cited(report)
     facts = sorted(report["facts"], key=lambda fact: (fact["id"] not in cited, fact["role"] != "cause"))
     shown = [fact for fact in facts if fact["id"] in cited or fact["role"] == "cause"][:EVIDENCE_MAX]
-    lines = [f"{visible(fact['id'])}  {_place(fact)}\n    {visible(fact['text'], _TEXT_MAX)}" for fact in shown]
+    by_hand = report["job"]["id"] is None
+    theirs = _of_people(report["verdict"])
+    lines: list[str] = []
+    seen: set[tuple[str, str]] = set()
+    for fact in shown:
+        lines.append(f"{visible(fact['id'])}  {_place(fact, by_hand)}")
+        lines += evidence_lines(fact, short=alike(fact) in seen and fact["id"] not in theirs)
+        seen.add(alike(fact))
     left = len(report["facts"]) - len(shown)
     if left and lines:
-        lines.append(f"{left} more facts in --json")
+        lines.append(f"{counted(left, 'more fact')} in --json")
     return _section("Evidence", "\n".join(lines), color)
 
 
-def _place(fact: Mapping[str, Any]) -> str:
-    parts = [f"{visible(fact['file'], 120)}:{fact['line'] or '?'}" if fact["file"] else visible(fact["producer"])]
+def _place(fact: Mapping[str, Any], by_hand: bool) -> str:
+    parts = [_in_file(fact) or visible(fact["producer"])]
     parts.append(f"rank {fact['rank']}" if fact["rank"] is not None else "")
     parts.append(visible(fact["host"]) if fact["host"] else "")
     parts.append(visible(fact["time"] or ""))
-    parts.append("written by the job" if fact["trust"] == "job" else "written by root")
+    parts.append(writer(fact, by_hand=by_hand))
     return "  ".join(part for part in parts if part)
 
 
@@ -166,11 +182,13 @@ def _node_states(report: Mapping[str, Any], color: bool) -> str:
 
 
 def _ranks(report: Mapping[str, Any], color: bool) -> str:
-    table, header, left = rank_table.rows(report["ranks"], report["transport"] or {})
+    table, header, left = rank_table.rows(report["ranks"], report["transport"] or {}, named(report["verdict"]))
     text = _table(table, header)
     if left:
-        text += f"\n{left} more groups of ranks in --json"
-    return _section("Ranks (who stopped first on top; progress = group: completed/enqueued)", text, color)
+        text += f"\n{counted(left, 'more group')} of ranks in --json"
+    return _section(
+        "Ranks (named ones on top, then furthest behind; progress = group: completed/enqueued)", text, color
+    )
 
 
 def _around(report: Mapping[str, Any], color: bool) -> str:
@@ -198,14 +216,23 @@ def _timeouts(report: Mapping[str, Any]) -> list[str]:
         lines.append(f"timeout of {visible(one['layer'])}: {one['seconds']:.4g} s{place}")
     known = {one["layer"] for one in found}
     infiniband = any("IB" in name for name in report["transport"] or ())
-    for layer in (*((RETRIES,) if infiniband else ()), *_ALWAYS) if found else ():
+    of_ranks = known - _OF_SLURM  # Slurm's alone tell of no torch and no NCCL that has the others
+    for layer in (*((RETRIES,) if infiniband else ()), *_ALWAYS) if of_ranks else ():
         if layer.name not in known:
             lines.append(f"timeout of {layer.name}: no line tells it; default: {layer.default}")
     return lines
 
 
 def _line_of(fact: Mapping[str, Any]) -> str:
-    return f" ({visible(fact['file'], 120)}:{fact['line'] or '?'})" if fact["file"] else ""
+    place = _in_file(fact)
+    return f" ({place})" if place else ""
+
+
+def _in_file(fact: Mapping[str, Any]) -> str:
+    """A file that was read as a whole (a dump) has no line."""
+    if not fact["file"]:
+        return ""
+    return visible(fact["file"], 120) + (f":{fact['line']}" if fact["line"] else "")
 
 
 def gap_lines(report: Mapping[str, Any]) -> list[str]:
@@ -236,7 +263,18 @@ def _suggestions(report: Mapping[str, Any], color: bool) -> str:
         lines.extend(f"    {visible(command)}" for command in item["commands"])
     commands = any(item["commands"] for item in report["recommendations"])
     title = "Suggested command (run this yourself)" if commands else "Suggested next step"
-    return _section(title, "\n".join(lines), color)
+    return _section(title, "\n".join([*lines, *_next_steps(report)]), color)
+
+
+def _next_steps(report: Mapping[str, Any]) -> list[str]:
+    """What `explain` says of the class, where no node is spoken of; its commands are the next step else."""
+    failure_class = (report["verdict"] or {}).get("class")
+    if failure_class not in CLASSES or failure_class in _NO_FAILURE:
+        return []
+    about_nodes = any(item["target"] for item in report["recommendations"])
+    steps = () if about_nodes else steps_of(failure_class)
+    lines = [f"  {number}. {step}" for number, step in enumerate(steps, start=1)]
+    return [*lines, f"  `nccl-slurm explain {failure_class}` tells how that is proven, and which lines lead to it."]
 
 
 def _escalation(report: Mapping[str, Any], color: bool) -> str:
@@ -255,6 +293,12 @@ def _cited(report: Mapping[str, Any]) -> set[str]:
     people = [*verdict["culprits"], *verdict["suspects"], *report["recommendations"]]
     steps = [step for step in report["inferences"] if not _is_beside(step)]
     return {i for person in people for i in person["evidence"]} | {i for step in steps for i in step["from"]}
+
+
+def _of_people(verdict: Mapping[str, Any] | None) -> set[str]:
+    """Ids behind those who are named; of a thousand ranks that wait it is what differs."""
+    people = [*verdict["culprits"], *verdict["suspects"]] if verdict else []
+    return {person["evidence"][0] for person in people if person["evidence"]}
 
 
 def _all_ids(people: Iterable[Mapping[str, Any]]) -> list[str]:

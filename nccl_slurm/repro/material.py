@@ -13,6 +13,7 @@ from nccl_slurm.parse.finding import find
 from nccl_slurm.parse.patterns import Rows
 from nccl_slurm.parse.prefix import strip
 from nccl_slurm.parse.redact import redacted
+from nccl_slurm.repro.call import UNTOLD, Call, call_of
 from nccl_slurm.repro.sighting import Sighting, sightings
 
 __all__ = ["Material"]
@@ -22,6 +23,8 @@ _EXCEPTIONS = ("python.exception", "elastic.error-file", "framework.nan")
 #: Kinds that say that a rank waited in a collective.
 _WAITS = frozenset({"torch.watchdog-timeout", "gloo.timeout", "flight-recorder.waiting"})
 _SIGNAL_MAX = 31
+#: As `attribute.notes` writes it, at the end of its sentence.
+_CALLED = re.compile(r", inside torch\.distributed's (\w{1,80})\.\Z")
 #: SIGCHLD, SIGCONT, the stopping ones, SIGURG and SIGWINCH end no process (signal(7)).
 _HARMLESS = frozenset({17, 18, 19, 20, 21, 22, 23, 28})
 _TYPED = re.compile(r"(?P<type>(?:[A-Za-z_]\w{0,80}\.){0,8}[A-Z]\w{0,80}(?:Error|Exception)): (?P<message>.*)")
@@ -44,6 +47,12 @@ class Material:
     @cached_property
     def all_sightings(self) -> list[Sighting]:
         return sightings(self.report["facts"])
+
+    def called(self) -> Call:
+        """By tracebacks of ranks that waited, where all of them end in one function of torch.distributed."""
+        texts = (step["text"] for step in self.report["inferences"] if step["rule"] == "place.told")
+        names = {found[1] for text in texts if (found := _CALLED.search(text))}
+        return call_of(names.pop()) if len(names) == 1 else UNTOLD
 
     @cached_property
     def cited(self) -> frozenset[str]:

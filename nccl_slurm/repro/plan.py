@@ -68,12 +68,14 @@ def _absent(material: Material) -> Plan:
     rank, unsure = material.rank()
     seen = usual(one for one in material.sightings if one.rank is None or one.rank != rank)
     if seen is not None and seen.call.op in ("send", "recv"):
-        return Plan("p2p", seen.rank, seen.call, seen=seen, unsure=(*_of_call(seen), "what its partner did instead"))
+        return Plan(
+            "p2p", seen.rank, seen.call, seen=seen, unsure=(*_of_call(seen.call), "what its partner did instead")
+        )
     nobody = () if rank is not None else (_NOBODY_MISSING,) if material.all_waited else (_WHO,)
     if seen is None and material.kinds & _BARRIERS:
         return Plan("absent", rank, Call("monitored_barrier"), unsure=(*nobody, *unsure, _AFTER_THE_BARRIER))
-    call = seen.call if seen is not None else UNTOLD
-    return Plan("absent", rank, call, seen=seen, unsure=(*nobody, *unsure, *_of_call(seen)))
+    call = seen.call if seen is not None else material.called()
+    return Plan("absent", rank, call, seen=seen, unsure=(*nobody, *unsure, *_of_call(call)))
 
 
 def _raised(material: Material) -> Plan:
@@ -102,8 +104,8 @@ def _ended(material: Material, kind: str, *unsure: str) -> Plan:
     rank, said = material.rank()
     seen = usual(one for one in material.sightings if one.rank is None or one.rank != rank)
     nobody = (_WHO,) if rank is None else ()
-    told = (*nobody, *said, *unsure, *_of_call(seen))
-    return Plan(kind, rank, UNTOLD if seen is None else seen.call, seen=seen, unsure=told)
+    call = material.called() if seen is None else seen.call
+    return Plan(kind, rank, call, seen=seen, unsure=(*nobody, *said, *unsure, *_of_call(call)))
 
 
 def _mismatch(material: Material) -> Plan:
@@ -124,15 +126,15 @@ def _store(material: Material) -> Plan:
     return Plan(kind, rank, unsure=(_WHO,) if kind in ("init", "clients") and rank is None else ())
 
 
-def _of_call(seen: Sighting | None) -> tuple[str, ...]:
+def _of_call(call: Call) -> tuple[str, ...]:
     """What no line tells of the collective in which the others stood."""
-    if seen is None:
+    if call.op is None:
         return ("which collective the others were in: no line tells, all_reduce stands for it",)
-    if seen.call.op == "coalesced":
+    if call.op == "coalesced":
         return ("which operations were coalesced: all_reduce stands for them",)
-    parts = {"shape": seen.call.shape, "dtype (float32 stands for it)": seen.call.dtype}
-    absent = [name for name, value in parts.items() if value is None and seen.call.op != "barrier"]
-    return (f"of {seen.call.op}, no line tells: {', '.join(absent)}",) if absent else ()
+    parts = {"shape": call.shape, "dtype (float32 stands for it)": call.dtype}
+    absent = [name for name, value in parts.items() if value is None and call.op != "barrier"]
+    return (f"of {call.op}, no line tells: {', '.join(absent)}",) if absent else ()
 
 
 def _refusal(material: Material) -> str:

@@ -6,6 +6,7 @@ From the line of dashes on it is copied into each script, so it knows nothing of
 from __future__ import annotations
 
 # ---- machinery: starts the ranks and checks what they print
+import importlib.util
 import os
 import re
 import socket
@@ -83,7 +84,11 @@ def play(scene: Callable[[int, int], None], expected: Expected) -> int:
 
 
 def start(expected: Expected, size: int, idle: set[int], odd: int, ends: int | None, timeout_s: float) -> int:
-    """All ranks on this machine: 0 where each of ``expected`` was printed, and ``odd`` ended with status ``ends``."""
+    """All ranks on this machine: 0 where each of ``expected`` was printed, and ``odd`` ended with status ``ends``; 2
+    where torch is not there."""
+    if importlib.util.find_spec("torch") is None:
+        print(f"not run: {sys.executable} has no torch; install it there (pip install torch), or give another Python")
+        return 2
     print(f"starting {size} ranks; this takes up to {timeout_s:g} s and torch's start", flush=True)
     with ExitStack() as files:
         outputs = [files.enter_context(output_file()) for _ in range(size)]

@@ -488,7 +488,7 @@ def test_earliest_attempt_counts() -> None:
         ("3: ValueError: x", None, "3: ValueError: x"),
         ("7: ValueError: x", 3, "7: ValueError: x"),
         ("[rank7]: ValueError: x", None, "[rank7]: ValueError: x"),
-        ("ValueError: " + "x" * 200, None, "ValueError: " + "x" * 145 + "..."),
+        ("ValueError: " + "x" * 200, None, "ValueError: " + "x" * 82 + "..." + "x" * 63),
     ],
 )
 def test_labels_of_task_and_rank_are_in_the_evidence_and_not_in_the_summary(

@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from nccl_slurm.cli.logs import report_of_logs
+from nccl_slurm.parse.patterns import load_rows
+from nccl_slurm.report.text import render
+from nccl_slurm.repro.call import Call
+from nccl_slurm.repro.material import Material
 
 
 def _block(rank: int) -> str:
@@ -236,3 +240,43 @@ def test_rays_list_of_workers_tells_whose_lines_are(
     found = verdict_of(tmp_path, {"job.log": listed + _RAY_RAISED})
     assert (found["class"], found["culprits"]) == ("rank-exception", [])
     assert [one["rank"] for one in found["suspects"]] == suspects
+
+
+TRACEBACK = """\
+[rank{0}]: Traceback (most recent call last):
+[rank{0}]:   File "/work/train.py", line 90, in <module>
+[rank{0}]:     main()
+[rank{0}]:   File "/work/train.py", line 38, in main
+[rank{0}]:     dist.all_reduce(t)
+[rank{0}]:   File "/venv/lib/python3.11/site-packages/torch/distributed/c10d_logger.py", line 81, in wrapper
+[rank{0}]:     return func(*args, **kwargs)
+[rank{0}]:   File "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 2868, in all_reduce
+[rank{0}]:     work.wait()
+[rank{0}]: RuntimeError: [unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation to complete
+"""
+RAISED = """\
+[rank2]: Traceback (most recent call last):
+[rank2]:   File "/work/train.py", line 11
+[rank2]:     raise ValueError("bad batch 17")
+[rank2]: ValueError: bad batch 17
+"""
+
+
+def test_where_in_the_program_tracebacks_end(tmp_path: Path) -> None:
+    """And the reproduction takes the collective from there."""
+    (tmp_path / "job.log").write_text("".join(TRACEBACK.format(rank) for rank in (0, 1, 3)) + RAISED)
+    report = report_of_logs(str(tmp_path))
+    told = [step["text"] for step in report["inferences"] if step["rule"] == "place.told"]
+    assert told == [
+        "Tracebacks of ranks 0-1,3 end at /work/train.py line 38 in main, inside torch.distributed's all_reduce.",
+        "The traceback of rank 2 ends at /work/train.py line 11.",
+    ]
+    assert Material(report, load_rows()).called() == Call("all_reduce")
+    assert "at /work/train.py line 11" in render(report)
+
+
+def test_an_agents_row_shows_how_its_worker_ended(tmp_path: Path) -> None:
+    row = "  rank      : 3 (local_rank: 3)\n  exitcode  : -11 (pid: 5495)\n  traceback : Signal 11 (SIGSEGV)\n"
+    (tmp_path / "job.log").write_text(row)
+    (fact,) = report_of_logs(str(tmp_path))["facts"]
+    assert (fact["kind"], fact["text"]) == ("elastic.failure", "  rank      : 3 (local_rank: 3), exitcode: -11")

@@ -57,6 +57,12 @@ def test_counts_that_rose_and_then_stood_still_prove_who_is_behind() -> None:
     assert people(found) == ([2], []) and "95 s" in found.summary
 
 
+def test_where_nothing_was_read_nothing_is_said_to_be_well() -> None:
+    found = verdict(Evidence(JOB, [NodeView(name) for name in NODES], (), (), (), None))
+    assert (found.failure_class, found.action) == ("unknown", "unknown")
+    assert found.summary == "No rank was seen: nothing that one left could be read, or none has left anything."
+
+
 def test_our_own_observation_is_a_fact_of_it() -> None:
     whole, found = judge(evidence(counts=BEHIND), Quiet(still_s=95.0, rose=True))
     still = next(fact for fact in whole.facts if fact.kind == "live.still")

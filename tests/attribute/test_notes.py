@@ -18,7 +18,7 @@ from tests.info.lines import ROWS, channel, info, init, read
 from tests.info.test_timeout import GAVE_UP
 from tests.report.test_report import made
 
-RULES = ("init.", "path.", "version.", "setting.", "timeout.")
+RULES = ("init.", "place.", "path.", "version.", "setting.", "timeout.")
 
 
 def said(run: Evidence) -> list[tuple[str, str]]:
@@ -198,7 +198,9 @@ def test_the_report_tells_them_apart_from_the_proof() -> None:
 WORDS = st.sampled_from(["IB", "Socket", "22", "0xa", "0xb", "\x1b[31m", "", "x" * 300, "<script>"]) | st.text(
     max_size=8
 )
-KEYS = sorted({key for row in ROWS.rows for key in row.regex.groupindex} | {"writer_pid", "split"})
+KEYS = sorted(
+    {key for row in ROWS.rows for key in row.regex.groupindex} | {"writer_pid", "split", "raised_at", "raised_in"}
+)
 FACTS = st.builds(
     Fact,
     kind=st.sampled_from([row.id for row in ROWS.rows if row.role == "context" or "timeout" in row.id]),

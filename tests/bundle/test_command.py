@@ -165,6 +165,20 @@ def test_a_dry_run_lists_and_writes_nothing(site: Path) -> None:
     assert "nodes/n1/record.json" in told and "would be written" in told
 
 
+def test_a_record_of_a_bundle_is_one_for_rules_test(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("42", "--config", site, "-o", site.parent / "case", "--folder")
+    main(["rules", "test", str(site.parent / "case" / "nodes" / "n1" / "record.json"), "--json", "--config", str(site)])
+    assert json.loads(capsys.readouterr().out)["node"] == "n1"
+
+
+def test_a_dry_run_ends_as_the_real_one_would(site: Path) -> None:
+    path = site.parent / "mine"
+    path.write_text("mine")
+    assert status("42", "--config", site, "-o", path, "--dry-run") == 1
+    assert "would be written" in run("42", "--config", site, "-o", path, "--dry-run", "--force")
+    assert path.read_text() == "mine"
+
+
 def test_what_is_there_stays(site: Path) -> None:
     path = site.parent / "mine"
     path.write_text("mine")

@@ -227,7 +227,9 @@ def test_a_short_job_whose_first_snapshot_came_too_late(node: Node) -> None:
     node.work("finish", run)
     record = node.record(run)
     assert record["snapshots"]["before"] is None
-    assert gaps(record)["snapshot before"] == "its worker did not run or was ended"
+    assert gaps(record)["snapshot before"] == (
+        "none was taken: the job was over within seconds, or its worker did not run or was ended"
+    )
 
 
 def test_an_epilog_without_a_prolog(node: Node) -> None:

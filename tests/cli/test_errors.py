@@ -428,3 +428,12 @@ def test_settings_that_the_daemon_has_not_read(
     out = capsys.readouterr().out
     assert (", changed since the daemon started: restart it\n" in out) is changed
     assert f'"config_changed": {"true" if changed else "false"}' in out
+
+
+def test_a_file_that_is_no_log_is_as_wrong_as_an_empty_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "ls").write_bytes(b"\x7fELF\x02\x01\x01" + b"\0" * 200)
+    status, line = fails(capsys, "report", "--logs", str(tmp_path / "ls"))
+    assert status == 1
+    assert "holds no log to read, every file is empty or skipped (ls: a program or core dump (ELF)" in line

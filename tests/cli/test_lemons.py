@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from nccl_slurm.cli.lemons import _HEADS, _meanings
 from nccl_slurm.cli.main import main as nccl_slurm
 from nccl_slurm.daemon.outcomes import outcomes
 from nccl_slurm.history.rows import NodeEventRow, RunRow
 from nccl_slurm.history.store import Store
+from nccl_slurm.history.thresholds import SIGNALS
 
 DAY = 86400.0
 NODES = tuple(f"n{number}" for number in range(1, 21))
@@ -154,3 +156,12 @@ def test_a_wrong_row_is_named_with_its_file(
 def test_a_node_that_slurm_has_no_more_is_in_no_list(sour: Store, capsys: pytest.CaptureFixture[str]) -> None:
     sour.add_node_events([NodeEventRow("n7", time.time() - DAY, "REMOVED")])
     assert run(capsys, "--exclude")[0] == ""
+
+
+def test_each_signal_is_explained() -> None:
+    told = _meanings().splitlines()
+    assert [line.split(":")[0].strip() for line in told] == list(SIGNALS)
+    assert all(line.partition(": ")[2] for line in told)
+    heads = [_HEADS.get(name, name) for name in SIGNALS]
+    assert [head.replace("\n", "") for head in heads] == list(SIGNALS)
+    assert max(head.count("\n") for head in heads) == 1 and max(len(head) for head in heads) <= 32

@@ -167,7 +167,7 @@ def test_show_has_the_evidence_line_by_line(site: Path, capsys: pytest.CaptureFi
         (("n1", "--snooze", "soon"), 2, "'soon' is no time"),
         (("n1", "--snooze", "91d"), 2, "90d is the most"),
         (("n1", "--snooze", "-1h"), 2, "'-1h' is no time"),
-        (("n9", "--accept"), 1, "n9: no recommendation has this number"),
+        (("n9", "--accept"), 1, "n9: no such node is known here"),
         (("99",), 1, "99: no recommendation has this number"),
     ],
 )
@@ -286,7 +286,7 @@ def test_while_recovery_is_in_progress_no_command_is_printed(site: Path, capsys:
 @pytest.mark.parametrize("which", ["\u00b2", "9" * 23, "9" * 5000, "#", "n9"])
 def test_what_is_no_number_and_no_node(site: Path, capsys: pytest.CaptureFixture[str], which: str) -> None:
     status, _, err = run(capsys, "review", which)
-    assert status == 1 and "no recommendation has this number" in err
+    assert status == 1 and ("no recommendation has this number" in err or "no such node is known here" in err)
 
 
 def test_the_log_of_a_number_and_of_a_node(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -300,3 +300,9 @@ def test_the_log_decides_nothing(site: Path, capsys: pytest.CaptureFixture[str])
     status, out, err = run(capsys, "review", "n1", "--accept", "--log")
     assert (status, out) == (2, "") and "--log shows the audit log and decides nothing" in err
     assert run(capsys, "review", "--log", "n1")[1].count("\n") == 1
+
+
+def test_a_good_name_is_not_called_unknown(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = run(capsys, "review", "n5")
+    assert status == 1 and "n5: nothing is recommended for this node; `nccl-slurm nodes n5` shows" in err
+    assert "n9: no such node is known here" in run(capsys, "review", "n9")[2]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nccl_slurm.cli.daemon import _compiled_patterns
 from nccl_slurm.cli.main import main
+from nccl_slurm.config import load
 from nccl_slurm.parse.kernel import kernel_facts
+from nccl_slurm.parse.patterns import compile_rows, rows_of
 from tests.attribute.scenarios import HANG
 from tests.collect.test_shared import record
 from tests.recommend.past import PCI, line
@@ -92,6 +96,77 @@ def test_a_broken_row_of_the_site_is_named(capsys: pytest.CaptureFixture[str], c
         assert "us.toml: fault 'x': reboot and replace need hardware = true" in err
 
 
+SAMPLE = Path(__file__).resolve().parents[2] / "etc" / "rules.d" / "site.toml.sample"
+
+
+def test_the_sample_is_good_and_stands_in_the_documents() -> None:
+    rows = rows_of(
+        compile_rows((resources.files("nccl_slurm") / "data" / "patterns.toml").read_text(), [text_of(SAMPLE)])
+    )
+    own = [row for row in rows.rows if row.producer == "site"]
+    assert len(own) == 3
+    for row in own:
+        found = rows.find(row.yes)
+        assert found is not None and found[0].id == row.id
+        assert row.data(row.no) is None
+    first = text_of(SAMPLE).partition("[[row]]")[2].partition("\n\n")[0]
+    assert f"```toml\n[[row]]{first}\n```" in text_of(SAMPLE.parents[2] / "docs" / "logs.md")
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def told_of(capsys: pytest.CaptureFixture[str], logs: Path, *more: str) -> dict[str, Any]:
+    main(["report", "--logs", str(logs), "--json", *more])
+    value: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return value
+
+
+def test_logs_are_read_by_the_sites_rows(
+    capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "rank_3.log").write_text("[rank3]: loader: giving up on shard 17\n")
+    monkeypatch.delenv("NCCL_SLURM_CONFIG", raising=False)
+    assert told_of(capsys, tmp_path / "logs", "--config", str(config))["facts"] == []
+    site = config.parent / "rules.d" / "us.toml"
+    site.write_text(text_of(SAMPLE))
+    report = told_of(capsys, tmp_path / "logs", "--config", str(config))
+    assert [(fact["kind"], fact["producer"], fact["rank"]) for fact in report["facts"]] == [
+        ("site.loader-gave-up", "site", 3)
+    ]
+    assert report["verdict"]["class"] == "rank-exception"
+    site.write_text("[[row")
+    with pytest.raises(SystemExit) as left:
+        main(["report", "--logs", str(tmp_path / "logs"), "--config", str(config)])
+    assert left.value.code == 2 and "us.toml: not TOML" in capsys.readouterr().err
+    monkeypatch.setenv("NCCL_SLURM_CONFIG", str(config))
+    gaps = told_of(capsys, tmp_path / "logs")["gaps"]
+    assert any(gap["source"] == "rules" and "us.toml: not TOML" in gap["why"] for gap in gaps)
+
+
+def test_the_daemon_says_which_rules_it_took(config: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    _compiled_patterns(load(str(config)), tmp_path)
+    assert "rules: the package's alone (no file of the site)" in caplog.text
+    (config.parent / "rules.d" / "us.toml").write_text(text_of(SAMPLE))
+    _compiled_patterns(load(str(config)), tmp_path)
+    assert f"rules: 1 of {config.parent}/rules.d and the package's (us.toml)" in caplog.text
+    assert "site.loader-gave-up" in text_of(tmp_path / "patterns.json")
+
+
+def test_an_xid_row_without_a_class_is_told_what_a_row_needs(capsys: pytest.CaptureFixture[str], config: Path) -> None:
+    (config.parent / "rules.d" / "us.toml").write_text('[[xid]]\ncode = 79\naction = "reboot"\n')
+    status, _, err = run(capsys, "list", "--config", str(config))
+    assert (
+        status == 2 and "us.toml: Xid 79: class, role missing; a row takes the place of the whole packaged one" in err
+    )
+    (config.parent / "rules.d" / "us.toml").write_text("[[threshold\n")
+    err = run(capsys, "list", "--config", str(config))[2]
+    assert "us.toml: not TOML" in err and "pattern rows" not in err
+
+
 @pytest.mark.parametrize(
     ("lines", "after", "reboots", "action", "rule"),
     [
@@ -141,7 +216,7 @@ def test_the_text_shows_each_fault_and_what_was_not_observed(
     taken = recorded(tmp_path / "r.json", line(79), gaps=gaps)
     out = run(capsys, "test", taken, "--config", str(config))[1]
     assert out.splitlines()[:3] == [
-        "n1: 1 faults by root's word",
+        "n1: 1 fault by root's word",
         "  xid.79  gpu-hw-lost  GPU 0000:a1:00  reboot, then replace  "
         "Xid 79 ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS: NVIDIA RESTART_BM, then CONTACT_SUPPORT",
         "  not observed: gpus: nvidia-smi:\\x1b[31m no such file",

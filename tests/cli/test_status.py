@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,22 @@ def test_which_stores_serve_which_controllers(url: str, controllers: list[str], 
     why = refused(loads(f'[store]\nurl = "{url}"', "f"), controllers)
     assert (why is not None) is is_refused
     assert why is None or "slurmctld may run on ctl1, ctl2" in why
+
+
+def test_the_sites_rules_are_told(told: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "rules.d"
+    told.write_text(told.read_text() + f'[rules]\nfolder = "{folder}"\n')
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        store.set_value("started", int(time.time()) - 60)
+    value = json.loads(shown(capsys, "--json"))["rules"]
+    assert value == {"folder": str(folder), "files": [], "changed": False, "broken": None}
+    assert f"rules     none of the site's in {folder}\n" in shown(capsys)
+    folder.mkdir()
+    (folder / "us.toml").write_text('[[limit]]\nid = "open-nodes"\nvalue = 4\nsource = "us"\n')
+    assert f"rules     us.toml in {folder}, changed since the daemon started: restart it" in shown(capsys)
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        store.set_value("started", int(time.time()) + 60)
+    assert json.loads(shown(capsys, "--json"))["rules"]["changed"] is False
+    (folder / "us.toml").write_text("[[row")
+    assert "us.toml: not TOML" in json.loads(shown(capsys, "--json"))["rules"]["broken"]
+    assert "; BROKEN: " in shown(capsys) and "mend the row, or move the file away" in shown(capsys)

@@ -119,6 +119,7 @@ def running(cluster: Cluster, *, keep: bool) -> Iterator[None]:
     say(f"starting munge, MariaDB, slurmdbd, slurmctld and {len(cluster.nodes)} slurmd in {cluster.scratch}")
     cluster.start()
     made.keep(cluster)
+    cluster.write_daemon_config(f"{cluster.daemon_config.read_text()}\n{programs_of(cluster)}")
     try:
         cluster.start_daemon()
         say("nccl-slurm's hooks are in slurm.conf, its daemon runs")
@@ -129,6 +130,12 @@ def running(cluster: Cluster, *, keep: bool) -> Iterator[None]:
             cluster.stop()
             made.take_back()
             say(f"all taken down; logs stay in {cluster.log}")
+
+
+def programs_of(cluster: Cluster) -> str:
+    """Settings that an installed node needs none of: `watch`, `probe` and the doctor start its part in a step."""
+    program = cluster.scratch / "prefix" / "slurm" / "nccl-slurm-node"
+    return f'[live]\nreader = "{program}"\n\n[ssh]\ncommand = "{program}"\n'
 
 
 def submit(cluster: Cluster, torch: str | None) -> str:

@@ -29,7 +29,7 @@ from tests.cluster.client import FINAL, PATH, Client, ClusterError, succeed
 from tests.cluster.processes import Processes, free_ports, wait_until
 from tests.cluster.settings import BACKUP
 
-__all__ = ["BACKUP", "FINAL", "NODES", "Cluster", "ClusterError", "missing_programs"]
+__all__ = ["BACKUP", "CHECKOUT", "FINAL", "NODES", "Cluster", "ClusterError", "missing_programs"]
 
 #: Each node has an address of its own on the loopback device, so that it also has a name of its own in reverse.
 NODES = {f"n{number}": f"127.0.22.{number}" for number in range(1, 5)}

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from nccl_slurm.daemon.conclude import _with_name
 from nccl_slurm.daemon.disposition import ENDED, FINAL_ROWS, disposition, in_scope
-from nccl_slurm.model import READER_STEP, Job, Step
+from nccl_slurm.model import DOCTOR_JOB, READER_STEP, Job, Step
 
 DOC = Path(__file__).parents[2] / "docs" / "jobs.md"
 OK, BAD = Step("42.0", "python", "COMPLETED", 0, 0), Step("42.0", "python", "FAILED", 1, 0)
@@ -40,6 +42,9 @@ def job(
         (job("REQUEUED", steps=(BAD,)), "diagnose"),
         (job("REQUEUED", steps=(), exit_code="0:54"), "diagnose"),
         (job("REVOKED"), "ignore"),
+        (replace(job("COMPLETED"), name=DOCTOR_JOB), "ignore"),
+        (replace(job("COMPLETED", steps=(BAD,)), name=DOCTOR_JOB), "diagnose"),
+        (replace(job("NODE_FAIL"), name=DOCTOR_JOB), "diagnose"),
         (job("RUNNING"), "open"),
         (job("COMPLETING"), "open"),
         (job("PENDING", ran=False), "open"),
@@ -83,3 +88,11 @@ def test_docs_show_the_table() -> None:
 )
 def test_scope(scope: str, gpus: int | None, evidence: bool, expected: bool) -> None:
     assert in_scope(scope, gpus, evidence) is expected
+
+
+def test_who_cancelled_is_told_by_name() -> None:
+    mine = replace(job("CANCELLED"), cancelled_by="7001", user="alice", uid=7001)
+    assert _with_name(mine).cancelled_by == "alice"
+    assert _with_name(replace(mine, cancelled_by="0")).cancelled_by == "root"
+    assert _with_name(replace(mine, cancelled_by="3999999999")).cancelled_by == "uid 3999999999"
+    assert _with_name(replace(mine, cancelled_by=None)).cancelled_by is None

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nccl_slurm.model import Fact
+from nccl_slurm.report.text import render
 from nccl_slurm.review import decision
 from nccl_slurm.review.outcome import outcome
 from nccl_slurm.scheduler.client import Controller
@@ -136,7 +137,10 @@ def test_out_of_scope_nothing_is_recommended(tmp_path: Path) -> None:
     job = end_badly(lab, "n1")
     lab.record(job, "n1", **lost_gpu(lab, lab.clock.now() - 1))
     lab.run(70)
-    assert lab.verdict(job) is not None and states(lab) == []
+    found = lab.verdict(job)
+    assert found is not None and states(lab) == []
+    assert found["gaps"][0]["source"] == "scope" and "no comment is written" in found["gaps"][0]["why"]
+    assert "\nNOTE scope: out of scope (none): jobs of its partition are only recorded" in render(found)
     lab.store.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,40 @@ def test_a_word_is_found(word: str, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "names"),
+    [
+        ("missing.silent", ["rule missing.silent"]),
+        ("ladder.owner", ["rule ladder.owner"]),
+        ("first-failure.only+progress.behind", ["rule first-failure.only", "rule progress.behind"]),
+        ("live.progress.behind", ["rule progress.behind"]),
+        ("shared-cause.no-rank.resource-shm", ["rule shared-cause.no-rank", "class resource-shm"]),
+        ("escalation.nobody-named", ["rule escalation.nobody-named"]),
+        ("proven", ["word proven"]),
+        ("Suspects", ["word suspect"]),
+    ],
+)
+def test_what_a_report_prints_in_brackets_is_explained(word: str, names: list[str]) -> None:
+    assert found(word) == names
+
+
+def test_every_rule_of_the_code_is_explained() -> None:
+    package = Path(str(DATA)).parent
+    texts = [path.read_text() for part in ("attribute", "recommend") for path in (package / part).glob("*.py")]
+    families = {entry.name.partition(".")[0] for entry in ENTRIES if entry.kind == "rule"} - {"slurm"}
+    used = {rule for text in texts for rule in re.findall(r'"([a-z-]+\.[a-z-]+)"', text)}
+    rules = {rule for rule in used if rule.partition(".")[0] in families}
+    assert len(rules) > 50
+    assert rules <= {entry.name for entry in ENTRIES if entry.kind == "rule"}
+
+
+def test_an_area_of_the_guide_lists_all_its_pages() -> None:
+    with pytest.raises(InputError) as error:
+        look_up("scenario", ENTRIES, ROWS)
+    pages = [entry.name for entry in ENTRIES if entry.name.startswith("scenario.")]
+    assert len(pages) > 15 and all(page in str(error.value) for page in pages)
+
+
+@pytest.mark.parametrize(
     ("word", "near"),
     [
         ("gpu-hw-los", "gpu-hw-lost"),
@@ -123,6 +158,13 @@ def test_classes_and_actions_have_the_sentences_of_the_report_reference() -> Non
     assert means == {name: cells[0] for name, cells in table_of(REPORT_MD, "Classes").items()}
     actions = {entry.name: entry.means for entry in ENTRIES if entry.kind == "action"}
     assert actions == {name: cells[0] for name, cells in table_of(REPORT_MD, "Actions").items()}
+
+
+def test_each_action_says_how_that_one_is_proven() -> None:
+    proofs = {entry.name: entry.proof for entry in ENTRIES if entry.kind == "action"}
+    assert len(set(proofs.values())) == len(ACTIONS)
+    assert "reboot" not in proofs["fix-code"] and "no word on a node's health" in proofs["fix-code"]
+    assert "outlived a reboot" in proofs["replace"] and "trust root" in proofs["reboot"]
 
 
 def test_every_nvidia_action_of_the_table_is_explained() -> None:

@@ -44,6 +44,10 @@ def test_a_change_after_its_start_may_be_unread(process: subprocess.Popen[bytes]
     conf.write_text("ClusterName=x\n")
     os.utime(conf, (1, 1))  # as rsync and cp -p leave it
     assert f"slurmd (pid {process.pid}, since " in unread(one, one.files(), cached=False)
+    assert " is older than " in unread(Slurmd(one.pid, time.time() - 60, one.conf), one.files(), cached=False)
+    soon = Slurmd(one.pid, os.stat(conf).st_ctime + 1, one.conf)
+    told = unread(soon, one.files(), cached=False)
+    assert f" began within 2 s of the last change of {conf} " in told and "older" not in told
     later = Slurmd(one.pid, time.time() + 60, one.conf)
     assert unread(later, one.files(), cached=False) == ""
 

@@ -154,6 +154,13 @@ def test_error_files_find_their_rank_by_the_table(read: Read) -> None:
     assert one(parsed, "python.exception").rank == 0
     assert f"{run}/stderr.log" in parsed.ranks[0].files
     assert parsed.ranks[0].last_line == "ValueError: loss is nan"
+    told = read(
+        ("attempt_0/0/stderr.log", "[rank0]: RuntimeError: Timed out\n"),
+        ("attempt_0/0/stdout.log", "rank 0 warm\n"),
+        ("attempt_0/1/stderr.log", "[rank1]:[W1130 22:11:08.185724219 Utils.hpp:137] Warning: old name\n"),
+        ("attempt_0/1/stdout.log", "rank 1 warm\n"),
+    )
+    assert [rank.last_line for rank in told.ranks] == ["[rank0]: RuntimeError: Timed out", "rank 1 warm"]
     second = read(
         ("job.log", TABLE), ("none_ab12/attempt_0/1/stdout.log", "step 7\n"), ("attempt_0/0/stdout.log", "step 8\n")
     )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nccl_slurm.attribute.blame import attribute
 from nccl_slurm.cli.main import main
-from nccl_slurm.explain.catalogue import meaning_of
+from nccl_slurm.explain.classes import meaning_of
 from nccl_slurm.model import CLASSES, Culprit, Evidence, Gap, Inference, NodeView, Rank, Verdict
 from nccl_slurm.parse.redact import HIDDEN, redacted
 from nccl_slurm.recommend.ladder import recommend

@@ -13,12 +13,15 @@ import jsonschema
 import pytest
 
 from nccl_slurm.attribute.blame import attribute
-from nccl_slurm.model import Culprit, Evidence, Fact, Rank, Verdict, numbered
+from nccl_slurm.model import CLASSES, Culprit, Evidence, Fact, Gap, Rank, Verdict, numbered
 from nccl_slurm.recommend.ladder import recommend
+from nccl_slurm.report import ranks as rank_table
 from nccl_slurm.report.build import FACTS_MAX, build
 from nccl_slurm.report.line import comment
+from nccl_slurm.report.lines import WIDTH
 from nccl_slurm.report.pack import pack
 from nccl_slurm.report.text import render
+from nccl_slurm.report.words import happened, named
 from tests.attribute.scenarios import SCENARIOS, evidence, exception, fact, job, table, watchdog
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -182,6 +185,108 @@ def test_sixteen_thousand_ranks_stay_readable() -> None:
     assert len(text.splitlines()) < 150
 
 
+def test_a_named_rank_of_which_nothing_was_observed_stands_on_top() -> None:
+    report = made(evidence(ranks=table(4)[:3], world=4))
+    person: dict[str, Any] = {"rank": 3, "host": None, "gpu": None, "why": "silent", "evidence": []}
+    report["verdict"]["suspects"] = [person]
+    rows, _, _ = rank_table.rows(report["ranks"], {}, named(report["verdict"]))
+    assert [row[0] for row in rows] == ["3", "0-2"]
+    assert "nothing observed" in rows[0][-1]
+    assert "named ones on top" in render(report, ranks=True)
+    rows, _, _ = rank_table.rows(report["ranks"], {})
+    assert [row[0] for row in rows] == ["0-2", "3"]
+
+
+def test_an_exit_status_alone_is_something() -> None:
+    rows, _, _ = rank_table.rows(made(evidence(ranks=[Rank(0, exit=-11)]))["ranks"], {})
+    assert rows[0][-1] == "no line"
+
+
+def test_a_long_line_shows_what_it_was_kept_for() -> None:
+    labels = "[default0]:[rank12]:[E827 00:09:34.227531918 ProcessGroupNCCL.cpp:1515] [PG 0 (default_pg) Rank 12] "
+    ecc = "Process group watchdog thread terminated with exception: CUDA error: uncorrectable ECC error encountered"
+    dump = "Received a dump signal due to a collective timeout from this local rank. " + "x" * 600
+    facts = [
+        fact("cuda.ecc", labels + ecc, "cause", hint="gpu-hw-ecc", rank=1, data={"error": ecc[-40:]}),
+        fact(
+            "torch.dump-signal-local",
+            f"{dump} Last enqueued NCCL work: 59957, last completed NCCL work: 59956.",
+            rank=0,
+        ),
+        fact(
+            "cuda.ecc",
+            f"{'a' * 900} uncorrectable ECC error encountered {'b' * 900}",
+            "cause",
+            hint="gpu-hw-ecc",
+            rank=2,
+        ),
+    ]
+    text = render(made(evidence(facts, table(3), world=3)))
+    assert "terminated\n      with exception: CUDA error: uncorrectable ECC error encountered" in text
+    assert text.count("uncorrectable ECC error encountered") == 3  # why, evidence of both
+    assert max(len(line) for line in text.splitlines() if line.startswith("    ")) <= WIDTH
+    report = made(evidence(facts[:2], table(3), world=3))
+    assert "last completed NCCL work: 59956" in render(report)
+
+
+def test_of_lines_that_are_alike_one_is_printed_whole() -> None:
+    line = f"Watchdog caught collective operation timeout: {'y ' * 100}ran for 600010 milliseconds"
+    facts = [replace(watchdog(rank, 7), text=f"[Rank {rank}] {line}") for rank in range(4)]
+    text = render(made(evidence(facts, table(4), world=4)))
+    assert text.count("y " * 40) == 2  # the two lines of one fact
+    assert all(f"[Rank {rank}] Watchdog" in text for rank in range(4))
+
+
+def test_who_wrote_a_line_that_was_given_by_hand_is_not_claimed() -> None:
+    xid = fact(
+        "kernel.xid", "NVRM: Xid (PCI:0000:a1:00): 79, GPU has fallen off the bus.", "cause", file="n1/dmesg.log"
+    )
+    line = replace(xid, producer="kernel", host="n1", line=3)
+    text = render(made(replace(evidence([line, exception(1)]), job=None)))
+    assert "n1/dmesg.log:3  n1  given by hand, in the kernel's form" in text.replace("2026-11-18T11:16:40.000Z  ", "")
+    assert "slurm-42.out:50  rank 1  written by the job" in text
+    assert "written by the job" in render(made(evidence([line]))) and "given by" not in render(made(evidence([line])))
+
+
+def test_a_next_step_tells_what_to_look_at() -> None:
+    hang = [watchdog(rank, 7) for rank in range(4)]
+    text = render(made(evidence(hang, table(4), world=4)))
+    assert "  2. Run again with capture on all nodes; with torch from 2.4 on the flight recorder" in text
+    assert "`nccl-slurm explain collective-hang-unattributed`" in text and "look at the report" not in text
+    for scenario, step in (("cancelled", "nccl-slurm watch JOBID"), ("sigkill", "memory limits")):
+        assert step in render(made(SCENARIOS[scenario]())).partition("Suggested next step\n")[2]
+    assert "  1." not in render(made(SCENARIOS["node-fail"]())), "a node's own commands are the next step"
+
+
+def test_what_changes_how_a_report_reads_stands_on_top() -> None:
+    gap = Gap("runs", "logs of several: 1, 2; their ranks can't be told apart; give the folder of one")
+    text = render(made(replace(evidence([exception(1)]), gaps=[gap])))
+    assert text.index("\nNOTE runs: logs of several: 1, 2; ") < text.index("\nEvidence\n")
+
+
+def test_clocks_of_torch_are_told_where_there_is_torch() -> None:
+    ending = fact("slurm.ending", "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.", "context")
+    with_slurm = replace(ending, producer="slurm", data={"seconds": 32})
+    text = render(made(evidence([with_slurm])))
+    assert "default" not in text
+    assert "timeout of heartbeat: no line tells it; default" in render(made(evidence([with_slurm, watchdog(0, 7)])))
+
+
+def test_what_did_not_stall_failed() -> None:
+    stalled = {name for name in CLASSES if happened(name) == "stalled first"}
+    assert {"collective-missing-rank", "gpu-hw-lost", "storage-stall"} <= stalled
+    assert not stalled & {"gpu-hw-ecc", "resource-shm", "slurm-launch", "rank-exception", "slurm-node-fail"}
+
+
+def test_one_is_one_and_a_dump_has_no_line() -> None:
+    dump = fact("flight-recorder.status", "flight recorder: group 0", "context", file="n1/nccl_trace_rank_0", rank=0)
+    report = made(evidence([replace(dump, line=None), exception(1)]))
+    report["inferences"][0]["from"] = ["f1", "f2"]
+    text = render(report)
+    assert "n1/nccl_trace_rank_0  rank 0" in text and ":?" not in text
+    assert "1 more facts" not in text
+
+
 def test_ranks_are_sorted_by_progress_then_exit_then_time() -> None:
     def row(rank: int, exit: int | None, last: float | None, counts: tuple[int, int] | None) -> Rank:
         progress = {"0": {"enqueued": counts[0], "completed": counts[1]}} if counts else {}
@@ -194,9 +299,9 @@ def test_ranks_are_sorted_by_progress_then_exit_then_time() -> None:
         row(3, 1, 2.0, (41, 40)),
         row(4, -15, 9.0, (40, 40)),
     ]
-    text = render(made(evidence(ranks=[*rows, Rank(5)], world=6)), ranks=True)
-    lines = text[text.index("\nRanks (") :].split("\n\n")[0].splitlines()[4:]
-    assert [line.split()[0] for line in lines] == ["4", "3", "2", "1", "0", "5"]
+    report = made(evidence(ranks=[*rows, Rank(5)], world=6))
+    lines, _, _ = rank_table.rows(report["ranks"], {})
+    assert [line[0] for line in lines] == ["4", "3", "2", "1", "0", "5"]
     assert "nothing observed" in lines[-1]
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,3 +160,15 @@ def test_each_operation_has_its_line() -> None:
 
 def test_these_plans_are_all_kinds() -> None:
     assert {plan.kind for plan in PLANS.values()} == BEFORE_THE_GROUP | WITH_A_COLLECTIVE | {"p2p", "ddp"}
+
+
+def test_without_torch_it_says_so_and_not_that_the_failure_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "repro.py"
+    path.write_text(script(next(iter(PLANS.values()))))
+    launched = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    environment = {name: value for name, value in os.environ.items() if name not in launched}
+    ended = subprocess.run(
+        [sys.executable, "-I", "-S", str(path)], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 2 and "reproduced" not in ended.stdout
+    assert ended.stdout.startswith("not run: ") and "has no torch; install it there (pip install torch)" in ended.stdout
