@@ -59,6 +59,7 @@ LEFT: tuple[_Rule, ...] = (
     missing.stalled,
     hang.reacted,
     hang.counted,
+    hang.unexplained_error,
     pace.left,
     machine.signs,
     hang.taken_down,

@@ -37,12 +37,14 @@ def was_ended(scene: Scene) -> bool:
 
 
 def launch(scene: Scene) -> Finding | None:
-    """The run never started properly on some node: prolog, credential, container."""
+    """The run never started properly on some node: prolog, credential, container; or mpirun could not start it, whose
+    words vouch for no node."""
     causes = scene.sorts.where(lambda fact: fact.hint == "slurm-launch" and fact.role == "cause")
     facts = [fact for fact in causes if not after_end(scene, fact)]
     if not facts:
         return None
-    hosts = sorted({host for host in (_where(scene, fact) for fact in facts) if host})
+    of_slurm = [fact for fact in facts if fact.producer == "slurm"]
+    hosts = sorted({host for host in (_where(scene, fact) for fact in of_slurm) if host})
     proven = len(hosts) == 1 and (any(fact.trust == "root" for fact in facts) or scene.job is None)
     proven = proven and any(fact.kind in reading.LAUNCH_ON_NODE and fact.rank is None for fact in facts)
     who = [Culprit("Slurm could not start or end the job here", host=host, evidence=cite(facts)) for host in hosts]
@@ -50,12 +52,18 @@ def launch(scene: Scene) -> Finding | None:
         rule="slurm.launch",
         failure_class="slurm-launch",
         confidence="proven" if proven else "likely",
-        summary=f"Slurm could not launch or end the job properly{' on ' + hosts[0] if len(hosts) == 1 else ''}.",
+        summary=_launched_badly(hosts)
+        if of_slurm
+        else f"Processes could not be started: {reading.words(facts[0], 160)}",
         facts=cite(facts),
         action="fix-config" if all(fact.kind in reading.LAUNCH_SETTINGS for fact in facts) else "investigate",
         culprits=who if proven else (),
         suspects=() if proven else who[:8],
     )
+
+
+def _launched_badly(hosts: Sequence[str]) -> str:
+    return f"Slurm could not launch or end the job properly{' on ' + hosts[0] if len(hosts) == 1 else ''}."
 
 
 def _where(scene: Scene, fact: Fact) -> str | None:

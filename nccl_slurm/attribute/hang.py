@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nccl_slurm.attribute import reading
 from nccl_slurm.attribute.finding import Finding, cite
@@ -10,7 +11,7 @@ from nccl_slurm.attribute.missing import WITNESSES_MIN
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
 
-__all__ = ["calm", "counted", "flushed", "hung", "lost_peers", "reacted"]
+__all__ = ["calm", "counted", "flushed", "hung", "lost_peers", "reacted", "unexplained_error"]
 
 
 def hung(scene: Scene) -> Finding | None:
@@ -77,7 +78,8 @@ def reacted(scene: Scene) -> Finding | None:
     facts.sort(key=reading.is_end_of_run)  # a plain CANCELLED is also how srun ends the other tasks
     text = f"Only consequences were observed: {reading.words(facts[0], 160)}"
     same = [fact for fact in facts if fact.hint == facts[0].hint]
-    return _finding("hang.consequences", facts[0].hint or "unknown", text, same, "possible")
+    found = _finding("hang.consequences", facts[0].hint or "unknown", text, same, "possible")
+    return replace(found, action=reading.next_step(same[0]))
 
 
 def counted(scene: Scene) -> Finding | None:
@@ -85,6 +87,16 @@ def counted(scene: Scene) -> Finding | None:
     facts = scene.sorts.of_kind(*reading.COUNTED)
     text = "NCCL's RAS client saw ranks of one communicator at unlike operation counts; nothing tells who stopped."
     return _finding("hang.counted", "collective-hang-unattributed", text, facts, "possible") if facts else None
+
+
+def unexplained_error(scene: Scene) -> Finding | None:
+    """A call of NCCL's failed on some rank, and the line that says why is lost."""
+    facts = scene.sorts.of_kind(*reading.NCCL_ERRORS)
+    if not facts or scene.completed:
+        return None
+    text = f"A call of NCCL's failed; its own line that says why was not observed: {reading.words(facts[0], 160)}"
+    found = _finding("hang.nccl-error", "rank-exception", text, facts, "possible")
+    return replace(found, action="investigate")
 
 
 def taken_down(scene: Scene) -> Finding | None:

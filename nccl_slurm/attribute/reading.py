@@ -125,11 +125,14 @@ EXITS = frozenset(
         "framework.deepspeed-signal",
         "framework.lightning-exit",
         "framework.mpi-failed",
+        "framework.mpich-signal",
         "framework.shell-signal",
         "python.launcher-exit",
         "python.launcher-signal",
     }
 )
+#: Servers' words on a worker process that is gone: as little, but they come first where a server fails of it.
+WORKER_GONE = frozenset({"framework.ray-actor-died", "framework.ray-worker-died", "framework.vllm-worker-died"})
 #: Work that was told behind a failure, and how many such lines with rising counts show that it went on.
 STEP, STEPS_MIN = "framework.step", 3
 #: Lines of torch's watchdog, which only NCCL's process groups have.
@@ -150,11 +153,12 @@ PACE = frozenset({"framework.pace", "framework.slow-ranks"})
 #: Such a detector ended the run.
 STOPPED_FOR_PACE = frozenset({"framework.slow-stop"})
 #: Failures to launch that are in what was asked for, or in the container: no node is at fault.
-LAUNCH_SETTINGS = frozenset({"slurm.launch-setting", "slurm.pyxis", "slurm.request", "slurm.spank"})
+LAUNCH_SETTINGS = frozenset({"framework.launch", "slurm.launch-setting", "slurm.pyxis", "slurm.request", "slurm.spank"})
 #: What a rank did not find was to be made by another one.
 OF_A_PEER = frozenset({"nccl.shm-attach"})
-#: The line names two ranks that are at fault alike, or whoever started them so: its printer is one of them at most.
-OF_TWO = frozenset({"nccl.duplicate-gpu"})
+#: The line names two ranks that are at fault alike, or whoever started them so, or a GPU that every process on the node
+#: has open: its printer is one of them at most.
+OF_TWO = frozenset({"cuda.amd-hang", "cuda.gone", "nccl.duplicate-gpu"})
 #: An answer of NCCL's RAS client: counts of one moment, which need not be those of the end.
 COUNTED = frozenset({"nccl.ras-mismatch"})
 #: One rank of the smaller group that RAS lists, and how far it is.
@@ -169,12 +173,15 @@ _NEXT_STEP = {
     "cuda.unknown": "investigate",
     "framework.ray-actor-died": "investigate",
     "framework.ray-worker-died": "investigate",
+    "framework.ssh": "fix-config",
+    "framework.vllm-worker-died": "investigate",
     "nccl.cuda-alloc": "investigate",
     "nccl.device-missing": "fix-config",
     "nccl.duplicate-gpu": "fix-config",
     "nccl.ib-qp": "investigate",
     "nccl.no-files": "fix-config",
     "ofi.efa-error": "network",
+    "ofi.request": "network",
     "python.heap": "fix-code",
     "python.limit": "fix-config",
     "python.name-service": "fix-config",

@@ -59,7 +59,7 @@ def anonymous(scene: Scene) -> Finding | None:
     """A cause of one rank (exception, device error) whose rank is not told; else a bare exit status by itself."""
     maybe = scene.sorts.where(lambda fact: fact.role == "cause" or fact.producer in reading.MACHINE_PRODUCERS)
     facts = [fact for fact in maybe if _is_nameless(scene, fact) and not endings.after_end(scene, fact)]
-    words = [fact for fact in facts if not reading.tells_only_an_exit(fact)]
+    words = [fact for fact in facts if not reading.tells_only_an_exit(fact) and not _gave_up(scene, fact)]
     facts = words or [fact for fact in facts if _is_own_exit(scene, fact)]
     if not facts:
         return None
@@ -102,6 +102,14 @@ def _is_own_exit(scene: Scene, fact: Fact) -> bool:
     if code is not None and code < 0 and code not in (-6, -15):
         return True
     return not scene.reacted and not _follows_a_reaction(scene, fact)
+
+
+def _gave_up(scene: Scene, fact: Fact) -> bool:
+    """SIGABRT, in whose words ever, is how the process of a rank ends that waited or lost a peer. A server that sees a
+    worker gone sees the same; but what others lost may be just that worker."""
+    if fact.kind in reading.WORKER_GONE:
+        return any(scene.is_later(fact, wait) is not False for wait in scene.wait_lines)
+    return reading.signalled(fact) == -6 and not _is_own_exit(scene, fact)
 
 
 def _follows_a_reaction(scene: Scene, end: Fact) -> bool:

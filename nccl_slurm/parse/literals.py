@@ -53,6 +53,7 @@ ENDS: tuple[bytes, ...] = (
     b"(): ",
     b"corrupt",
     b"ommunicat",
+    b"xception",
 )
 
 

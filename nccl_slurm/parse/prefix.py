@@ -42,7 +42,8 @@ _LABELS = (
         r"<std(?:out|err|diag)>: ?"
     ),
     re.compile(
-        r"\([\w.]{1,80}(?:\[rank=(?P<rank>\d{1,8})\])? pid=(?P<pid>\d{1,10})(?:, ip=(?P<host>[\w.:-]{1,80}))?\) "
+        r"\([\w.]{1,80}(?:\[rank=(?P<rank>\d{1,8})\]|\([\w.-]{1,80}\)| [A-Z][A-Z\d_]{1,30}| rank=\d{1,8})? "
+        r"pid=(?P<pid>\d{1,10})(?:, ip=(?P<host>[\w.:-]{1,80}))?\) "
     ),
     _RANK,
     re.compile(r"\[rank(?P<rank>\d{1,8})-group_rank\d{1,8}-attempt(?P<attempt>\d{1,6})\]: ?"),  # hyperpodrun
@@ -69,6 +70,9 @@ _LABELS = (
     re.compile(
         r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?"
         r"(?:: |,? (?:- )?)(?=\S)"
+    ),
+    re.compile(  # vLLM's logger, in front of each line of a traceback
+        r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./-]{1,80}\.py:\d{1,6}\](?: |\Z)"
     ),
     re.compile(  # pdsh, and DeepSpeed by it
         _NO_MACHINE + r"(?P<host>(?=[A-Za-z-]{0,62}\d)[A-Za-z][A-Za-z0-9.-]{0,254}|\d{1,3}(?:\.\d{1,3}){3}): "

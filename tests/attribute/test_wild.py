@@ -571,6 +571,522 @@ NAMELESS = {
         "investigate",
     ),
     "Slurm's signal before a requeue": ("Handling auto-requeue signal: 10\n", "preempt-cancel", "none"),
+    "a container without the shell, on two nodes": (
+        "slurmstepd: error: pyxis: container start failed with error code: 1\n"
+        "slurmstepd: error: pyxis: printing contents of log file ...\n"
+        "slurmstepd: error: pyxis:     enroot-switchroot: failed to execute: /bin/bash: No such file or "
+        "directory\n"
+        "srun: error: pg0-1: task 0: Exited with exit code 1\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "pyxis, behind a daemon that names its host": (
+        "slurmstepd-sp-0016: error: pyxis: couldn't start container\n"
+        "slurmstepd-sp-0016: error: spank: required plugin spank_pyxis.so: task_init() failed with rc=-1\n"
+        "slurmstepd-sp-0016: error: Failed to invoke spank plugin stack\n"
+        "srun: error: sp-0016: task 0: Exited with exit code 1\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "SGLang quotes an error of NCCL's without its reason": (
+        "[2025-08-08 09:09:09 TP5] Scheduler hit an exception: Traceback (most recent call last):\n"
+        '  File "/opt/pynccl_wrapper.py", line 350, in NCCL_CHECK\n'
+        "RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)\n"
+        "[2025-08-08 09:09:09] Received sigquit from a child process. It usually means the child failed.\n",
+        "rank-exception",
+        "investigate",
+    ),
+    "vLLM quotes an error of NCCL's behind its logger's label": (
+        "ERROR 05-13 11:32:54 [core.py:387] EngineCore hit an exception: Traceback (most recent call last):\n"
+        'ERROR 05-13 11:32:54 [core.py:387]   File "/opt/parallel_state.py", line 735, in '
+        "init_model_parallel_group\n"
+        "ERROR 05-13 11:32:54 [core.py:387] RuntimeError: NCCL error: unhandled system error (run with "
+        "NCCL_DEBUG=INFO for details)\n",
+        "rank-exception",
+        "investigate",
+    ),
+    "nccl-tests quote an error of NCCL's": (
+        "[1,2]<stdout>:w-0:72:92 [2] graph/xml.h:101 NCCL WARN Attribute arch of node cpu not found\n"
+        "[1,2]<stdout>:w-0:72:92 [2] NCCL INFO graph/topo.cc:493 -> 3\n"
+        "[1,2]<stdout>:w-0: Test NCCL failure common.cu:961 'internal error - please report this issue to "
+        "the NCCL developers / '\n"
+        "[1,3]<stdout>: .. w-0 pid 73: Test failure common.cu:844\n",
+        "rank-exception",
+        "investigate",
+    ),
+    "XLA quotes an error of NCCL's of one replica": (
+        "2023-09-01 10:20:11.257901: W external/xla/xla/service/gpu/runtime/support.cc:58] Intercepted XLA "
+        "runtime error:\n"
+        "INTERNAL: external/xla/xla/service/gpu/nccl_utils.cc:275: NCCL operation ncclCommInitRank(&comm, "
+        "nranks, id, rank) failed: unhandled cuda error\n"
+        "2023-09-01 10:20:11.257981: E external/xla/xla/pjrt/pjrt_stream_executor_client.cc:2593] Execution "
+        "of replica 3 failed: INTERNAL: Failed to execute XLA Runtime executable: run time error: custom "
+        "call 'xla.gpu.all_reduce' failed: external/xla/xla/service/gpu/nccl_utils.cc:275: NCCL operation "
+        "ncclCommInitRank(&comm, nranks, id, rank) failed: unhandled cuda error; current tracing scope: "
+        "all-reduce-start.163\n",
+        "rank-exception",
+        "investigate",
+    ),
+    "a rank that waited for others to load": (
+        "sglang-0:100:1012 [1] NCCL INFO ncclCommInitRank comm 0x55c8 rank 1 nranks 16 cudaDev 1 nvmlDev 1 "
+        "busId 3a000 commId 0x11e35ff62bc85e0d - Init COMPLETE\n"
+        "[2025-03-17 17:15:55 TP1] Scheduler hit an exception: Traceback (most recent call last):\n"
+        "ValueError: TP rank 1 could finish the model loading, but there are other ranks that didn't finish "
+        "loading.\n"
+        "[2025-03-17 17:15:55] Received sigquit from a child process. It usually means the child failed.\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "the heartbeat monitor in its first words, of some of the ranks": (
+        "[rank0]:[E1019 01:04:03.350947152 ProcessGroupNCCL.cpp:1413] [PG 3 Rank 0] Heartbeat monitor timed "
+        "out! Process will be terminated after dumping debug info. workMetaList_.size()=121\n"
+        "[rank7]:[E1019 01:04:03.357615073 ProcessGroupNCCL.cpp:1375] [PG 3 Rank 7] First PG on this rank "
+        "that detected no heartbeat of its watchdog.\n"
+        "[rank2]:[F1019 01:14:03.356851194 ProcessGroupNCCL.cpp:1224] [PG 3 Rank 2] [PG 3 Rank 2] "
+        "ProcessGroupNCCL's watchdog got stuck for 600 seconds without making progress in monitoring "
+        "enqueued collectives.\n",
+        "watchdog-stuck",
+        "fix-code",
+    ),
+    "a script's child and the memory of its step": (
+        "Epoch: [0][511/1736]\t Loss 0.5119 MAE 0.6553 RMSE 0.7159\n"
+        "/var/spool/slurmd/job00191/slurm_script: line 28:  8156 Killed                  python3 main.py "
+        "--epochs 400\n"
+        "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=191.batch cgroup.\n",
+        "host-oom",
+        "fix-config",
+    ),
+    "JAX: an error of another task": (
+        "E0929 17:42:48.594192 1044529 coordination_service_agent.cc:332] Polled an error from coordination "
+        "service (this can be an error from this or another task).\n"
+        "F0929 17:42:48.594200 1044529 client.h:77] Terminating process because the JAX distributed service "
+        "detected fatal errors.\n",
+        "net-peer-lost",
+        "investigate",
+    ),
+    "JAX: a barrier lists who did not come": (
+        "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Barrier_id: "
+        "multihost_broadcast_sync0. Timed out task names:\n"
+        "/job:jax_worker/replica:0/task:3\n"
+        "/job:jax_worker/replica:0/task:0\n"
+        "Additional GRPC error information from remote target unknown_target_for_coordination_leader while "
+        "calling /tensorflow.CoordinationService/Barrier:\n",
+        "collective-missing-rank",
+        "fix-code",
+    ),
+    "JAX: tasks did not register": (
+        "Stopping coordination service as cluster registration failed.\n"
+        "Original error: DEADLINE_EXCEEDED: Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0.\n",
+        "rendezvous-store",
+        "fix-config",
+    ),
+    "JAX without NCCL": (
+        "external/xla/xla/service/gpu/nccl_utils.cc:133: NCCL operation ncclGetUniqueId(&id) failed: Unable "
+        "to load NCCL library. Multi-GPU collectives will not work.;\n",
+        "version-mismatch",
+        "fix-config",
+    ),
+    "a request of libfabric's that failed": (
+        "algo-1:462:1032 [0] ofi_process_cq:1033 NCCL WARN NET/OFI Request completed with error. RC: 21. "
+        "Error: unknown error. Completed length: 0, Request: { buffer_index: 255, dev: 0, size: 0, state: "
+        "CREATED, direction: SEND }\n",
+        "net-efa-ofi",
+        "network",
+    ),
+    "a step that asks for more memory than is left": (
+        "srun: Job 299 step creation temporarily disabled, retrying (Requested nodes are busy)\n"
+        "srun: Job 299 step creation still disabled, retrying (Requested nodes are busy)\n"
+        "srun: error: Unable to create step for job 299: Memory required by task is not available\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "mpirun's ssh is refused": (
+        "ssh: connect to host 10.0.11.1 port 50000: Connection refused\n"
+        "ORTE was unable to reliably start one or more daemons.\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "mpirun's daemons do not reach one another": (
+        "ORTE does not know how to route a message to the specified daemon\n"
+        "located on the indicated node:\n"
+        "  my node:   w-0\n"
+        "  target node:  w-1\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "Ray does not hear from several nodes": (
+        "The node with node id: 75b2eec875b2eec875b2eec875b2eec875b2eec875b2eec875b2eec875b2eec8 and ip: "
+        "10.4.4.100 has been marked dead because the detector has missed too many heartbeats from it.\n"
+        "The node with node id: 1880aeb81880aeb81880aeb81880aeb81880aeb81880aeb81880aeb81880aeb8 and ip: "
+        "10.4.4.101 has been marked dead because the detector has missed too many heartbeats from it.\n",
+        "net-peer-lost",
+        "investigate",
+    ),
+    "a raylet that Ray took for dead": (
+        "[2022-02-16 12:45:07,907 W 149 199] node_manager.cc:157: Last heartbeat was sent 6901 ms ago.\n"
+        "[2022-02-16 12:46:52,789 C 149 149] node_manager.cc:170: This node has beem marked as dead.\n",
+        "net-peer-lost",
+        "investigate",
+    ),
+    "sizes that differ, told by the adapter's side": (
+        "10.10.23.10: so-10:1307367:1307586 [0] transport/net_ib.cc:1038 NCCL WARN NET/IB : req 0/1 tag 0 "
+        "peer 10.10.23.6<58683> collective mismatch error, local size 496640 remote size 65536\n",
+        "collective-mismatch",
+        "fix-code",
+    ),
+    "hydra can't start a program, and kills another rank": (
+        "[8] [proxy:1:1@node2] HYD_spawn "
+        "(../../../../../src/pm/i_hydra/libhydra/spawn/intel/hydra_spawn.c:117): execvp error on file "
+        "/opt/intel64/bin/ep_server (No such file or directory)\n"
+        "=   RANK 2 PID 30362 RUNNING AT node2\n"
+        "=   KILLED BY SIGNAL: 9 (Killed)\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "hydra's table tells a signal as a shell does": (
+        "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n"
+        "=   PID 4774 RUNNING AT WS1\n"
+        "=   EXIT CODE: 139\n"
+        "[mpiexec@WS2] HYDT_bscu_wait_for_completion (tools/bootstrap/utils/bscu_wait.c:75): one of the "
+        "processes terminated badly; aborting\n",
+        "process-signal",
+        "unknown",
+    ),
+    "TensorFlow gives a collective up, and aborts": (
+        "2023-05-25 11:10:57.934361: E tensorflow/core/common_runtime/base_collective_executor.cc:249] "
+        "BaseCollectiveExecutor::StartAbort DEADLINE_EXCEEDED: Deadline Exceeded\n"
+        "Additional GRPC error information from remote target /job:worker/replica:0/task:0:\n"
+        "Fatal Python error: Aborted\n",
+        "net-peer-lost",
+        "investigate",
+    ),
+    "an Open MPI that srun can't start": (
+        'The application appears to have been direct launched using "srun",\n'
+        "but OMPI was not built with SLURM's PMI support and therefore cannot\n"
+        "execute. There are several options for building PMI support under\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "AMD: all processes are told of one GPU's reset": (
+        "HW Exception by GPU node-4 (Agent handle: 0x1ebc04e0) reason :GPU Hang\n"
+        "HW Exception by GPU node-4 (Agent handle: 0x2df30600) reason :GPU Hang\n"
+        "HW Exception by GPU node-4 (Agent handle: 0x33c245e0) reason :GPU Hang\n"
+        "HW Exception by GPU node-4 (Agent handle: 0x462ca2e0) reason :GPU Hang\n"
+        "E0902 15:10:49.013000 819010 torch/distributed/elastic/multiprocessing/api.py:874] failed "
+        "(exitcode: -6) local_rank: 0 (pid: 819025) of binary: /opt/bin/python\n",
+        "gpu-hw-lost",
+        "investigate",
+    ),
+    "Ascend: a rank waited for another one's socket": (
+        '[rank1]:   File "/opt/distributed_c10d.py", line 2501, in all_reduce\n'
+        "[rank1]:     work = group.allreduce([tensor], opts)\n"
+        "[rank1]: RuntimeError: InnerRunOpApi:torch_npu/csrc/framework/OpParamMaker.cpp:281 OPS function "
+        "error: HcclAllreduce, error code is 6\n"
+        "[rank1]: EI0006: [PID: 1292363] 2025-04-08-18:07:20.444.436 Getting socket times out. Reason: "
+        "Remote Rank did not send the data in time.\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "Ascend: a rank waited for another one's notification": (
+        "[ERROR] 2025-10-11-15:09:34 (PID:2969, Device:0, RankID:101) ERR00100 PTA call acl api failed.\n"
+        "EI0002: [PID: 2969] 2025-10-11-15:09:34.713.335 The wait execution of the Notify register times "
+        "out. Reason: The Notify register has not received the Notify record from remote rank: [24].\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "DeepSpeed can't reach a host": (
+        "Traceback (most recent call last):\n"
+        '  File "/opt/deepspeed/launcher/runner.py", line 437, in main\n'
+        "    subprocess.check_call(ssh_check_cmd, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, "
+        "shell=True)\n"
+        "RuntimeError: Using hostfile at hostfile but host=10.0.3.100 was not reachable via ssh.\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "a time limit that Lightning bypassed": (
+        "slurmstepd: error: *** STEP 555.0 ON m-3017 CANCELLED AT 2025-01-10T15:27:25 DUE TO TIME LIMIT ***\n"
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+        "[rank: 0] Received SIGTERM: 15\n"
+        "Bypassing SIGTERM: 15\n",
+        "preempt-cancel",
+        "none",
+    ),
+    "a barrier of the store that 256 ranks did not come to": (
+        "    raise RuntimeError(\n"
+        "RuntimeError: Timed out initializing process group in store based barrier on rank: 4330, for key: "
+        "store_based_barrier_key:522 (world_size=2048, worker_count=1792, timeout=0:30:00)\n",
+        "rendezvous-store",
+        "fix-config",
+    ),
+    "torchrun's node that could not reach the store's": (
+        "WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'd.b_3427_0' has failed to "
+        "send a keep-alive heartbeat to the rendezvous 'test' due to an error of type "
+        "RendezvousConnectionError.\n"
+        "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 3494 closing signal SIGTERM\n"
+        "WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'd.b_3427_0' has failed to "
+        "shutdown the rendezvous 'test' due to an error of type RendezvousConnectionError.\n",
+        "rendezvous-store",
+        "fix-config",
+    ),
+    "Slurm's controller does not take a node": (
+        "May 23 12:49:52 mgmt1 slurmctld[80708]: slurmctld: error: Setting node nodegpu1 state to INVAL with "
+        "reason:gres/gpu count reported lower than configured (3 < 4)\n"
+        "May 23 12:49:52 mgmt1 slurmctld[80708]: slurmctld: drain_nodes: node nodegpu1 state set to DRAIN\n",
+        "slurm-node-fail",
+        "investigate",
+    ),
+    "slurmd without the device of its GPU": (
+        "Feb 02 09:51:48 w1 slurmd[12912]: slurmd: error: Waiting for gres.conf file /dev/nvidia0\n"
+        "Feb 02 09:52:07 w1 slurmd[12912]: slurmd: fatal: can't stat gres.conf file /dev/nvidia0: No such "
+        "file or directory\n"
+        "Feb 02 09:52:07 w1 systemd[1]: slurmd.service: Failed with result 'exit-code'.\n",
+        "slurm-node-fail",
+        "investigate",
+    ),
+    "a node that did not come up in time": (
+        "[2024-12-03T17:45:58.897] node comp-2205 not resumed by ResumeTimeout(2400) - marking down and "
+        "power_save\n"
+        "[2024-12-03T17:45:58.899] POWER: power_save: handle failed nodes comp-2205\n"
+        "[2024-12-03T17:45:59.000] POWER: no more nodes to resume for job JobId=1129368_58533(1187901)\n",
+        "slurm-node-fail",
+        "investigate",
+    ),
+    "DeepEP's kernels waited": (
+        "DeepEP timeout check failed: rank = 6, thread = 0, value = 0)\n"
+        "DeepEP timeout check failed: rank = 6, thread = 5, value = 1024)\n"
+        "DeepEP timeout check failed: rank = 2, thread = 0, value = 0)\n"
+        "DeepEP timeout check failed: rank = 2, thread = 5, value = 1024)\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "NVSHMEM without a transport": (
+        "WARN: init failed for remote transport: ibrc\n"
+        "/opt/nvshmem_src/src/host/transport/transport.cpp:nvshmemi_transport_init:275: init failed for "
+        "transport: IBGDA\n"
+        "/opt/nvshmem_src/src/host/transport/transport.cpp:nvshmemi_transport_init:287: Unable to initialize "
+        "any transports. returning error.\n"
+        "/opt/nvshmem_src/src/host/init/init.cu:989: non-zero status: 7 nvshmem detect topo failed \n",
+        "net-ib-setup",
+        "fix-config",
+    ),
+    "NVSHMEM can't make a queue pair ready": (
+        "/opt/nvshmem/src/modules/transport/ibgda/ibgda.cpp:1348: NULL value \n"
+        "/opt/nvshmem/src/modules/transport/ibgda/ibgda.cpp:1348: NULL value \n"
+        "Unable to create ah.\n"
+        "ibgda_rc_init2rtr failed on RC #216.\n",
+        "net-ib-setup",
+        "fix-config",
+    ),
+    "NVSHMEM's bootstrap lost somebody": (
+        "/opt/nvshmem/src/modules/bootstrap/uid/ncclSocket/ncclsocket_socket.cpp:socketProgressOpt:39: "
+        "socketProgressOpt: Call to recv from 10.179.114.196<38229> failed : Broken pipe\n"
+        "/opt/nvshmem/src/host/init/init.cu:nvshmemi_check_state_and_init:1080: nvshmem initialization "
+        "failed, exiting\n",
+        "net-peer-lost",
+        "investigate",
+    ),
+    "munged is gone": (
+        "srun: error: If munged is up, restart with --num-threads=10\n"
+        'srun: error: Munge encode failed: Failed to access "/var/run/munge/munge.socket.2": No such file or '
+        "directory\n"
+        "srun: error: slurm_send_node_msg: auth_g_create: REQUEST_RESOURCE_ALLOCATION has authentication "
+        "error\n",
+        "slurm-launch",
+        "investigate",
+    ),
+    "Slurm's controller is not reached": (
+        "srun: error: Unable to confirm allocation for job 60564: Unable to contact slurm controller "
+        "(connect failure)\n"
+        "srun: Check SLURM_JOB_ID environment variable. Expired or invalid job 60564\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "torch reads from a file system that is gone": (
+        '  File "main.py", line 473, in main_loop\n'
+        "    state = torch.load(output_folder / model_file_name)\n"
+        "RuntimeError: read(): fd 33 failed with Stale file handle\n"
+        "  what():  owning_ptr == NullType::singleton() || owning_ptr->refcount_.load() > 0 INTERNAL ASSERT "
+        "FAILED at ../c10/util/intrusive_ptr.h:348, please report a bug to PyTorch.\n",
+        "storage-stall",
+        "investigate",
+    ),
+    "Neuron without enough EFA adapters": (
+        "2025-Jan-16 00:39:18.628881 31598:33752 ERROR   ENC:enc_init_comm                           global "
+        "comm (2) has less channels than this replica group (4) :likely not enough EFA devices found\n"
+        "python3: /opt/workspace/KaenaRuntime/tdrv/encd.c:4147: prep_metaring_topsp_config: Assertion `spe "
+        "!= NULL' failed.\n",
+        "net-efa-ofi",
+        "fix-config",
+    ),
+    "vLLM lost a worker": (
+        "srv  | ERROR 11-08 11:01:29 [multiproc_executor.py:135] Worker proc VllmWorker-3 died unexpectedly, "
+        "shutting down executor.\n"
+        "srv  | ERROR 11-08 11:01:30 [core.py:502] EngineCore encountered a fatal error.\n"
+        "srv  | ERROR 11-08 11:01:30 [core.py:502] Traceback (most recent call last):\n"
+        "srv  | ERROR 11-08 11:01:30 [core.py:502] RuntimeError: Executor failed.\n",
+        "process-signal",
+        "investigate",
+    ),
+    "UCX can't ask the adapter": (
+        "[1595598109.293924] [cn007:58829:0]       ib_verbs.h:84   UCX  ERROR ibv_exp_query_device(mlx5_0) "
+        "returned 38: Inappropriate ioctl for device\n"
+        "[1595598109.293924] [cn007:58830:0]       ib_verbs.h:84   UCX  ERROR ibv_exp_query_device(mlx5_0) "
+        "returned 38: Inappropriate ioctl for device\n",
+        "net-ib-setup",
+        "fix-config",
+    ),
+    "gloo waited, and Ray lost a worker": (
+        "(pid=3769) 2020-05-07 21:07:16,707    WARNING torch_trainer.py:413 -- "
+        "[/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:72] Timed out waiting 10000ms for "
+        "recv operation to complete\n"
+        "(pid=3769) 2020-05-07 21:07:19,155    INFO torch_trainer.py:377 -- Retrying training step with 2 "
+        "workers.\n"
+        "2020-05-07 21:07:20,152 WARNING worker.py:1072 -- A worker died or was killed while executing task "
+        "ffffffffffffffff2512146c0100.\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "vLLM's logger in front of a traceback": (
+        "(EngineCore_DP0 pid=8) (VllmWorker TP1 pid=9) ERROR 10-11 12:00:01 [multiproc_executor.py:597] Traceback "
+        "(most recent call last):\n"
+        "(EngineCore_DP0 pid=8) (VllmWorker TP1 pid=9) ERROR 10-11 12:00:01 [multiproc_executor.py:597]   File 'x.py'\n"
+        "(EngineCore_DP0 pid=8) (VllmWorker TP1 pid=9) ERROR 10-11 12:00:01 [multiproc_executor.py:597] KeyError: 0\n",
+        "rank-exception",
+        "fix-code",
+    ),
+    "an actor of Ray's whose name has an argument": (
+        "(ActorWorker(actor_train-1) pid=9, ip=10.0.0.2) Traceback (most recent call last):\n"
+        "(ActorWorker(actor_train-1) pid=9, ip=10.0.0.2)   File 'x.py', line 295, in inner\n"
+        "(ActorWorker(actor_train-1) pid=9, ip=10.0.0.2) KeyError: 'k'\n",
+        "rank-exception",
+        "fix-code",
+    ),
+    "a process that aborts behind its timeout": (
+        _WAIT + "Fatal Python error: Aborted\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "lspci's word on a GPU that does not answer": (
+        "1a:00.0 3D controller: NVIDIA Corporation GA100 [A100 SXM4 40GB] (rev a1)\n"
+        "1c:00.0 3D controller: NVIDIA Corporation GA100 [A100 SXM4 40GB] (rev ff)\n",
+        "gpu-hw-lost",
+        "investigate",
+    ),
+    "a link of a GPU that the driver did not detect": (
+        "[  812.345678] NVRM: knvlinkDiscoverPostRxDetLinks_GH100: Getting peer0's postRxDetLinkMask failed!\n",
+        "nvlink-fabric",
+        "investigate",
+    ),
+    "horovodrun's ssh is refused": (
+        "Launching horovodrun task function was not successful:\n"
+        "ssh: connect to host 10.0.0.119 port 12345: Connection refused\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "MPI without a fabric": (
+        "3: Abort(1091215) on node 0 (rank 0 in comm 0): Fatal error in PMPI_Init: Other MPI error, error stack:\n"
+        "3: MPIDI_OFI_mpi_init_hook(1061): OFI addrinfo() failed (ofi_init.c:1061:MPIDI_OFI_mpi_init_hook:No data)\n",
+        "net-efa-ofi",
+        "fix-config",
+    ),
+    "Cray's MPI may not open its fabric": (
+        "MPICH ERROR [Rank 0] [job id f] [Thu May 16 17:41:46 2024] [n8] - Abort(1091983) (rank 0 in comm 0): Fatal "
+        "error in PMPI_Init: Other MPI error, error stack:\n"
+        "MPIDI_OFI_mpi_init_hook(599): OFI fi_open domain failed (ofi_init.c:599:MPIDI_OFI_mpi_init_hook:Invalid)\n",
+        "net-efa-ofi",
+        "fix-config",
+    ),
+    "oneCCL without a provider": (
+        "2024:08:21-10:41:21:( 8320) |CCL_ERROR| atl_ofi.cpp:243 init: can't find suitable provider\n"
+        "RuntimeError: oneCCL: atl_ofi_comm.cpp:278 init_transport: EXCEPTION: failed to initialize ATL\n",
+        "net-efa-ofi",
+        "fix-config",
+    ),
+    "Singularity can't mount an image": (
+        "FATAL:   container creation failed: mount /proc/self/fd/3->/var/s error: can't mount image /proc/self/fd/3: "
+        "failed to mount squashfs filesystem: invalid argument\n"
+        "srun: error: n2: task 3: Exited with exit code 255\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "Kubernetes made room on a node": (
+        "Status:         Failed\nReason:         Evicted\nMessage:        The node was low on resource: memory.\n",
+        "host-oom",
+        "fix-config",
+    ),
+    "TensorFlow without a handle of cuBLAS": (
+        "2018-10-09 14:57:07.811459: E tensorflow/stream_executor/cuda/cuda_blas.cc:464] failed to create cublas "
+        "handle: CUBLAS_STATUS_NOT_INITIALIZED\n",
+        "rank-exception",
+        "fix-code",
+    ),
+    "NCCL_NET names what is not there": (
+        "n1:8:9 [0] NCCL INFO NET/gIB : No device found.\n"
+        "n1:8:9 [0] plugin/net.cc:310 NCCL WARN Failed to initialize any NET plugin\n",
+        "net-ib-setup",
+        "fix-config",
+    ),
+    "a socket of the store that waited": (
+        "[rank0]:[W902 16:27:57.294674455 socket.cpp:494] [c10d] waitForInput: socket SocketImpl(fd=3, addr=[n2]:39, "
+        "remote=[n1]:29501) timed out after 1800000ms\n",
+        "rendezvous-store",
+        "fix-config",
+    ),
+    "a key of the store behind vLLM's label": (
+        "(Worker pid=9) ERROR 08-31 06:22:53 [multiproc_executor.py:944] torch.distributed.DistStoreError: wait "
+        "timeout after 1800000ms, keys: /default_pg/0//2//cpu//0/2\n",
+        "collective-missing-rank",
+        "fix-code",
+    ),
+    "a rank's timeout in the C++ runtime's words, and its agent ends the others": (
+        "  what():  [Rank 7] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=806, OpType=BROADCAST, "
+        "Timeout(ms)=1800000) ran for 1801027 milliseconds before timing out.\n"
+        "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 561635 closing signal SIGTERM\n"
+        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -6) local_rank: 7 (pid: 9) of binary: "
+        "p\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "a tokenizer's bar, and timeouts of all ranks but the one that works": (
+        "Running tokenizer on dataset:   9%|#  | 280000/2969526 [29:55<4:48:08, 155.57 examples/s]"
+        "[E ProcessGroupNCCL.cpp:475] [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, "
+        "OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800328 milliseconds before timing "
+        "out.\n[E ProcessGroupNCCL.cpp:475] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, "
+        "OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800572 milliseconds before timing "
+        "out.\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "a worker that is gone behind its timeout, as Ray sees it": (
+        _WAIT
+        + "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker PID: "
+        "9 Worker exit type: SYSTEM_ERROR\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "a worker that is gone, and others that lost it": (
+        "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.1]:1943.\n"
+        "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: x\n",
+        "process-signal",
+        "investigate",
+    ),
+    "a worker that is gone behind its timeout, as vLLM sees it": (
+        _WAIT + "ERROR 11-08 11:01:29 [multiproc_executor.py:135] Worker proc VllmWorker-3 died unexpectedly, shutting "
+        "down executor.\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "a worker that is gone behind its timeout, as hydra sees it": (
+        _WAIT + "=   EXIT CODE: 134\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
+    "an exception of a program whose ssh to elsewhere failed": (
+        "ssh: connect to host git.example.org port 22: Connection timed out\n"
+        "Traceback (most recent call last):\n  File 'x.py', line 1\nValueError: loss is nan\n",
+        "rank-exception",
+        "fix-code",
+    ),
     "half of the ranks say nothing, in lines that may be a part": (
         "world_size=2\n" + _WAIT.replace("[Rank 3]", "[Rank 1]").replace("[E Proc", "[rank1]:[E Proc"),
         "collective-hang-unattributed",
@@ -600,6 +1116,21 @@ CALM = {
         "(world_size=8, worker_count=7, timeout=0:30:00)\n"
     ),
     "CUDA at the end of a process": "n1:8:9 [0] NCCL WARN Cuda failure 4 'driver shutting down'\n",
+    "hydra ends the others": "=   RANK 2 PID 30362 RUNNING AT node2\n=   KILLED BY SIGNAL: 9 (Killed)\n",
+    "hydra was told to end": (
+        "=   EXIT CODE: 15\nYOUR APPLICATION TERMINATED WITH THE EXIT STRING: Terminated (signal 15)\n"
+    ),
+    "Open MPI's word on a device that it does not use": (
+        "WARNING: There was an error initializing an OpenFabrics device.\n  Local host:   n1\n  Local device: hfi1_0\n"
+    ),
+    "vLLM's front end lost its engine": (
+        "ERROR 01-16 17:16:49 [core_client.py:605] Engine core proc EngineCore_DP0 died unexpectedly, shutting down "
+        "client.\n"
+    ),
+    "munge is asked again": (
+        'slurmd: debug:  auth/munge: slurm_auth_create: error: Munge encode failed: Failed to access "/run/m": No such '
+        "file or directory (retrying ...)\n"
+    ),
 }
 
 
@@ -704,3 +1235,32 @@ def test_who_failed_comes_before_whom_horovods_coordinator_waited_for(tmp_path: 
     failed = "[1,1]<stderr>:torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
     found = verdict(tmp_path, "[1,0]<stderr>:grad_0 [missing ranks: 0]\n" + failed)
     assert (found["class"], [one["rank"] for one in found["culprits"]]) == ("cuda-oom", [1])
+
+
+def test_a_rank_that_its_own_words_name_is_named_behind_whatever_launcher(tmp_path: Path) -> None:
+    text = "i.pretrain/0 [default2]:[rank2]: Traceback (most recent call last):\n" + (
+        "i.pretrain/0 [default2]:[rank2]: RuntimeError: Rank 2, node n1, device 2, iteration -1: Unexpected result nan "
+        "(message='found NaN in local grad norm for bucket #0 in backward pass')\n"
+    )
+    found = verdict(tmp_path, text)
+    assert (found["class"], [one["rank"] for one in found["culprits"]]) == ("rank-exception", [2])
+
+
+def test_a_gpus_own_errors_in_a_nodes_kernel_log_name_the_node(tmp_path: Path) -> None:
+    (tmp_path / "n1").mkdir()
+    told = "[13850.912648] amdgpu 0000:1c:00.0: {{1}}{}\n"
+    log = tmp_path / "n1" / "dmesg.log"
+    log.write_text(told.format("uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!"))
+    found = report_of_logs(str(tmp_path))["verdict"]
+    assert (found["class"], found["action"]) == ("gpu-hw-ecc", "investigate")
+    assert [one["host"] for one in found["culprits"]] == ["n1"]
+    log.write_text(told.format("socket: 6, die: 1, 33 new correctable hardware errors detected in xgmi_wafl block"))
+    assert report_of_logs(str(tmp_path))["verdict"]["culprits"] == []
+
+
+def test_a_rank_that_is_told_of_a_gpus_reset_need_not_be_the_one_on_that_gpu(tmp_path: Path) -> None:
+    told = "[rank{}]: HW Exception by GPU node-4 (Agent handle: 0x1ebc04e0) reason :GPU Hang\n"
+    found = verdict(tmp_path, told.format(1))
+    assert (found["class"], found["culprits"]) == ("gpu-hw-lost", [])
+    gone = "[rank1]: 1c:00.0 3D controller: NVIDIA Corporation GA100 [A100 SXM4 40GB] (rev ff)\n"
+    assert verdict(tmp_path, gone)["culprits"] == []
