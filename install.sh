@@ -349,35 +349,36 @@ for reason, count in reasons.most_common():
 END
 }
 
-# tests_pass RESULTS OUTPUT OPTION...: tests on a real Slurm mostly wait, so there are three processes with a cluster
+# tests_pass RESULTS OUTPUT MARKS PATH...: tests on a real Slurm mostly wait, so there are four processes with a cluster
 # each, a file of tests in one of them, those first (tests/conftest.py). On a busy machine they can be late for one test
-# of thousands. Up to five that failed are run once more, alone, and both outcomes are told; a fault fails again.
+# of thousands. Where up to five failed, their files run once more, alone, and both outcomes are told; a fault fails again.
 tests_pass() {
-    local results=$1 output=$2 failed
-    shift 2
-    shown "$output" "$VENV/bin/python" -m pytest -q --cache-clear --junitxml="$results" \
-        -n 3 --dist loadfile --no-loadscope-reorder "$@" && return 0
+    local results=$1 output=$2 marks=$3 failed again
+    shift 3
+    shown "$output" "$VENV/bin/python" -m pytest -q --junitxml="$results" -n 4 --dist loadfile --no-loadscope-reorder \
+        -m "$marks" "$@" && return 0
     failed=$(grep -cE '^(FAILED|ERROR) ' "$output") || return 1
     [ "$failed" -le 5 ] || return 1
-    say "$failed failed: once more, alone"
-    "$VENV/bin/python" -m pytest -q --last-failed --last-failed-no-failures none || return 1
+    mapfile -t again < <(grep -E '^(FAILED|ERROR) ' "$output" | cut -d ' ' -f 2 | cut -d : -f 1 | sort -u)
+    say "$failed failed: ${again[*]} once more, alone"
+    "$VENV/bin/python" -m pytest -q -m "$marks" "${again[@]}" || return 1
     grep -E '^(FAILED|ERROR) ' "$output" | cut -d ' ' -f 1-2 | while read -r line; do
         say "failed beside others, passed alone: ${line#* }"
     done
 }
 
 run_tests() {
-    local results output options=()
+    local results output marks=''
     results=$(mktemp)
     output=$(mktemp)
-    if [ "$quick" = yes ]; then options+=(-m "(end_to_end or not cluster) and not torch"); fi
+    [ "$quick" = no ] || marks="(end_to_end or not cluster) and not torch"
     if NCCL_SLURM_NODE_PYTHON=$(find_node_python); then
         export NCCL_SLURM_NODE_PYTHON
     else
         unset NCCL_SLURM_NODE_PYTHON
         leave_out "node code on Python 3.8: no python3.8 in PATH or ~/.pyenv (vermin has read it)"
     fi
-    check "pytest" tests_pass "$results" "$output" ${options[@]+"${options[@]}"}
+    check "pytest" tests_pass "$results" "$output" "$marks"
     summarize "$results" "$output" || say "pytest wrote no results"
     rm -f "$results" "$output"
 }
@@ -390,8 +391,8 @@ on_releases() {
     releases=$(IFS=,; echo "$*")
     leave_out "jobs with torch on Slurm $releases"
     export NCCL_SLURM_TEST_RELEASES=$releases
-    check "pytest on Slurm $releases" tests_pass "$results" "$output" -m "end_to_end and not torch" \
-        tests/cluster tests/scheduler
+    check "pytest on Slurm $releases" tests_pass "$results" "$output" "end_to_end and not torch" \
+        tests/cluster tests/scheduler/test_real.py
     unset NCCL_SLURM_TEST_RELEASES
     summarize "$results" "$output" || say "pytest wrote no results"
     rm -f "$results" "$output"

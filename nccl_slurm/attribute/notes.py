@@ -63,10 +63,9 @@ def _placed(scene: Scene, wanted: Callable[[Fact], bool]) -> list[Fact]:
 def _places(scene: Scene) -> Iterator[Inference]:
     """Where in the program tracebacks end: lines of code that were printed, as facts carry them."""
     found: dict[tuple[str, str], list[Fact]] = {}
-    for fact in scene.facts:
-        if "raised_at" not in fact.data or fact.rank is None:
-            continue
-        found.setdefault((str(fact.data["raised_at"]), str(fact.data.get("raised_in", ""))), []).append(fact)
+    for fact in scene.sorts.having("raised_at"):
+        if fact.rank is not None:
+            found.setdefault((str(fact.data["raised_at"]), str(fact.data.get("raised_in", ""))), []).append(fact)
     for (at, call), facts in list(found.items())[:EACH_MAX]:
         ranks = {fact.rank for fact in facts if fact.rank is not None}
         who = f"The traceback of {told(ranks)} ends" if len(ranks) == 1 else f"Tracebacks of {told(ranks)} end"

@@ -61,7 +61,7 @@ def _what(report: Mapping[str, Any], host_max: int) -> str:
         return f"{_who(verdict['culprits'], host_max)} {happened(verdict['class'])} ({detail(report)})"
     ended = ending(report["job"]["state"])
     if verdict["class"] == "preempt-cancel" and ended:
-        return f"{ended}, no failure seen before"
+        return f"{ended}, nobody proven"
     if verdict["class"] in ("benign", "benign-teardown"):
         return f"no failure seen ({verdict['class']})"
     return f"{verdict['class']}, nobody proven"

@@ -104,7 +104,7 @@ def test_a_file_in_the_prolog_folder_that_would_drain_the_nodes(lab: Cluster) ->
     finally:
         stray.unlink()
     assert found(told, "scheduler.hooks") == {("FAIL", "P0", ("n1", "n2"))} and told["exit"] == 1
-    assert any("10-site.bak is not executable" in one["text"] for one in told["findings"])
+    assert any("10-site.bak can be executed by nobody" in one["text"] for one in told["findings"])
 
 
 def test_a_job_of_somebody_else_is_not_looked_at(lab: Cluster) -> None:

@@ -35,7 +35,7 @@ def test_the_line_of_the_design() -> None:
         ("missing-rank", "rank 5 n2 stalled first (collective-missing-rank); fix-code; report 42"),
         ("exception", "rank 2 n2 failed first (rank-exception); fix-code; report 42"),
         ("mismatch", "rank 3 n2 diverged first (collective-mismatch); fix-code; report 42"),
-        ("cancelled", "cancelled, no failure seen before; report 42"),
+        ("cancelled", "cancelled, nobody proven; report 42"),
         ("nothing-observed", "unknown, nobody proven; report 42"),
     ],
 )
@@ -45,7 +45,7 @@ def test_lines(scenario: str, line: str) -> None:
 
 def test_an_older_run_is_said() -> None:
     assert comment(report(SCENARIOS["cancelled"]()), run=1) == (
-        "[nccl-slurm: cancelled, no failure seen before; report 42 --run 1]"
+        "[nccl-slurm: cancelled, nobody proven; report 42 --run 1]"
     )
 
 
