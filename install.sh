@@ -349,13 +349,13 @@ for reason, count in reasons.most_common():
 END
 }
 
-# tests_pass RESULTS OUTPUT MARKS PATH...: tests on a real Slurm mostly wait, so there are four processes with a cluster
+# tests_pass RESULTS OUTPUT MARKS PATH...: tests on a real Slurm mostly wait, so there are three processes with a cluster
 # each, a file of tests in one of them, those first (tests/conftest.py). On a busy machine they can be late for one test
 # of thousands. Where up to five failed, their files run once more, alone, and both outcomes are told; a fault fails again.
 tests_pass() {
     local results=$1 output=$2 marks=$3 failed again
     shift 3
-    shown "$output" "$VENV/bin/python" -m pytest -q --junitxml="$results" -n 4 --dist loadfile --no-loadscope-reorder \
+    shown "$output" "$VENV/bin/python" -m pytest -q --junitxml="$results" -n 3 --dist loadfile --no-loadscope-reorder \
         -m "$marks" "$@" && return 0
     failed=$(grep -cE '^(FAILED|ERROR) ' "$output") || return 1
     [ "$failed" -le 5 ] || return 1
