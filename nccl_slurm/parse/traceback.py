@@ -16,7 +16,7 @@ _IN_TABLE = "traceback :"  # torchelastic's failure table quotes one, indented
 _LAST = re.compile(r"(?P<type>(?:[A-Za-z_]\w{0,80}\.){0,8}[A-Za-z_]\w{0,80})(?:: (?P<message>.*)|:)?\s*\Z", re.DOTALL)
 _HIDES = re.compile(r"\s*raise\b.{0,4000}\bfrom None\s*\Z")
 _CHAIN = ("During handling of the above", "The above exception was")
-#: ``  File "/work/train.py", line 38, in step``; older Pythons print no function for the outermost one.
+#: ``  File "/srv/train.py", line 38, in step``; older Pythons print no function for the outermost one.
 _FRAME = re.compile(
     r'\s{0,8}File "(?P<file>[^"\n]{1,300})", line (?P<line>\d{1,9})(?:, in (?P<function>[\w<>.]{1,80}))?\s*\Z'
 )

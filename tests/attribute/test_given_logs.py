@@ -244,9 +244,9 @@ def test_rays_list_of_workers_tells_whose_lines_are(
 
 TRACEBACK = """\
 [rank{0}]: Traceback (most recent call last):
-[rank{0}]:   File "/work/train.py", line 90, in <module>
+[rank{0}]:   File "/srv/train.py", line 90, in <module>
 [rank{0}]:     main()
-[rank{0}]:   File "/work/train.py", line 38, in main
+[rank{0}]:   File "/srv/train.py", line 38, in main
 [rank{0}]:     dist.all_reduce(t)
 [rank{0}]:   File "/venv/lib/python3.11/site-packages/torch/distributed/c10d_logger.py", line 81, in wrapper
 [rank{0}]:     return func(*args, **kwargs)
@@ -256,7 +256,7 @@ TRACEBACK = """\
 """
 RAISED = """\
 [rank2]: Traceback (most recent call last):
-[rank2]:   File "/work/train.py", line 11
+[rank2]:   File "/srv/train.py", line 11
 [rank2]:     raise ValueError("bad batch 17")
 [rank2]: ValueError: bad batch 17
 """
@@ -268,11 +268,11 @@ def test_where_in_the_program_tracebacks_end(tmp_path: Path) -> None:
     report = report_of_logs(str(tmp_path))
     told = [step["text"] for step in report["inferences"] if step["rule"] == "place.told"]
     assert told == [
-        "Tracebacks of ranks 0-1,3 end at /work/train.py line 38 in main, inside torch.distributed's all_reduce.",
-        "The traceback of rank 2 ends at /work/train.py line 11.",
+        "Tracebacks of ranks 0-1,3 end at /srv/train.py line 38 in main, inside torch.distributed's all_reduce.",
+        "The traceback of rank 2 ends at /srv/train.py line 11.",
     ]
     assert Material(report, load_rows()).called() == Call("all_reduce")
-    assert "at /work/train.py line 11" in render(report)
+    assert "at /srv/train.py line 11" in render(report)
 
 
 def test_an_agents_row_shows_how_its_worker_ended(tmp_path: Path) -> None:
