@@ -13,6 +13,8 @@ from nccl_slurm.parse.prefix import MAX_RANK
 __all__ = ["Finding", "find", "host_name"]
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}\Z")
+#: Groups of a row for the rank, one for each wording that it knows.
+_RANKS = frozenset({"global_rank", "global_rank_2", "global_rank_3"})
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}\Z")
 
 #: Each changes ``data`` in place and returns the role and the hint, which may depend on what the line says.
@@ -42,7 +44,7 @@ def find(text: str, rows: Rows, numbers: Sequence[int] | None = None) -> Finding
     if match is None:
         return None
     row, data = match
-    rank = _rank(data) if "global_rank" in data or "global_rank_2" in data else None
+    rank = None if _RANKS.isdisjoint(data) else _rank(data)
     if "missing" in data and isinstance(data["missing"], (str, int)):
         data["missing"] = [int(one) for one in re.findall(r"\d{1,8}", str(data["missing"]))]
     if "pci" in data:
@@ -67,7 +69,7 @@ def _host_name(value: str) -> str | None:
 
 
 def _rank(data: dict[str, Any]) -> int | None:
-    for key in ("global_rank", "global_rank_2"):
+    for key in sorted(_RANKS):
         value = data.pop(key, None)
         if isinstance(value, int) and value <= MAX_RANK:
             return value
