@@ -9,7 +9,7 @@ from nccl_slurm.errors import InputError, UnknownJob
 from nccl_slurm.hosts import expand
 from nccl_slurm.scheduler.client import Accounted, LiveJob, NodeState
 
-__all__ = ["Choice", "all_idle", "answers", "is_idle", "listed", "of_job", "sampled"]
+__all__ = ["Choice", "all_idle", "answers", "given", "is_idle", "listed", "of_job", "sampled"]
 
 #: Flags of a node that is idle all the same.
 _HARMLESS = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
@@ -67,14 +67,22 @@ def _as_ended(job: LiveJob) -> Accounted:
 
 
 def listed(hostlist: str, known: Mapping[str, NodeState]) -> Choice:
-    """Raises InputError where the list is none, or names a node that Slurm does not have."""
+    """As `given`. Raises InputError also where the list names a node that Slurm does not have."""
+    choice = given(hostlist)
+    strange = [name for name in choice.nodes if name not in known]
+    if strange:
+        raise InputError(f"--nodes: Slurm has no node {', '.join(strange[:5])}")
+    return choice
+
+
+def given(hostlist: str) -> Choice:
+    """Raises InputError where the list is none."""
     try:
         names = expand(hostlist)
     except ValueError as error:
         raise InputError(f"--nodes: {error}; give it as Slurm writes it: n[1-3,7]") from None
-    strange = [name for name in names if name not in known]
-    if strange or not names:
-        raise InputError(f"--nodes: Slurm has no node {', '.join(strange[:5])}" if strange else "--nodes: no node")
+    if not names:
+        raise InputError("--nodes: no node")
     return Choice(names)
 
 

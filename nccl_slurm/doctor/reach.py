@@ -337,4 +337,5 @@ def _ask(node: str, ways: Sequence[Way], program: bytes, limit_s: float) -> Answ
         except Exception as error:  # a fault of ours, or of a library: it must not cost the other nodes
             tried = True
             whys.append(f"{type(error).__name__}: {error} ({way.name})")
-    return Answer(node, "", why="; ".join(whys) or "it is not idle, and there is no SSH account for it", tried=tried)
+    why = "; ".join(whys) or "it is not known to be idle, and there is no SSH account for it"
+    return Answer(node, "", why=why, tried=tried)

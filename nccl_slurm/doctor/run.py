@@ -22,7 +22,7 @@ from nccl_slurm.doctor.aws.place import find
 from nccl_slurm.doctor.check import AREAS, Area, Check, Finding, NotObserved
 from nccl_slurm.doctor.choose import Choice
 from nccl_slurm.doctor.fold import folded
-from nccl_slurm.doctor.judge import has_ranks, observation_of, of_node, safely, silent_nodes
+from nccl_slurm.doctor.judge import UNREACHABLE, has_ranks, observation_of, of_node, safely, silent_nodes
 from nccl_slurm.doctor.observation import Fleet, JobObserved, Observation, unpacked
 from nccl_slurm.doctor.outputs import texts
 from nccl_slurm.doctor.reach import Answer, Here, IdleJob, JobStep, Ssh, Way, ask_all
@@ -32,7 +32,7 @@ from nccl_slurm.doctor.roles import addresses_of, compute_nodes, controller_host
 from nccl_slurm.doctor.site import SOURCES, is_hyperpod, site_of
 from nccl_slurm.doctor.slurm import AskedSlurm
 from nccl_slurm.doctor.wish import Wish, narrowed, wanted
-from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError, SlurmError
+from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError, SlurmError, SlurmUnreachable
 from nccl_slurm.hosts import fold
 from nccl_slurm.install.slurmconf import values
 from nccl_slurm.recommend.site import Site
@@ -169,7 +169,7 @@ class _Doctor(_Run):
     def findings(self, told: Told) -> list[Finding]:
         given = texts(self.wish.bandwidth, "--bandwidth")
         before = texts(self.wish.bandwidth_before, "--bandwidth-before")
-        choice = self._choice()
+        choice = self._choice_or_blind()
         aws = self._aws(choice)
         fleet, found = self._look(choice, told) if choice.nodes else (Fleet({}), [])
         self.narrowed = [*narrowed(self.wish, choice.start), *self._without_ranks(choice)]
@@ -178,7 +178,9 @@ class _Doctor(_Run):
             view = self._job_view(choice, fleet)
             found += [one for check in self.of("job") for one in safely(check, view)]
         if choice.nodes or self.wish.bandwidth:
-            found += [one for check in self.of("fleet") for one in safely(check, fleet)]
+            told_already = not fleet.nodes and fleet.silent  # node by node
+            checks = [check for check in self.of("fleet") if not (told_already and check.id == UNREACHABLE)]
+            found += [one for check in checks for one in safely(check, fleet)]
         if self.of("scheduler"):
             found += self._of_slurm(fleet)
         self._tell_site(choice)
@@ -196,6 +198,22 @@ class _Doctor(_Run):
             choice = choose.all_idle(self.nodes()) if wish.all_idle else Choice(())
         return choose.sampled(choice, wish.sample)
 
+    def _choice_or_blind(self) -> Choice:
+        """Where Slurm itself is what is broken, its own checks go on, and nodes given by name are visited by SSH.
+
+        Raises as `_choice` where nothing would be left to look at.
+        """
+        try:
+            return self._choice()
+        except SlurmError as error:
+            if self.slurm.bin_folder is None or not self.of("scheduler"):
+                raise
+            self.left_out.append(f"nodes and job as Slurm knows them: {error}")
+            if self.wish.nodes:
+                return choose.sampled(choose.given(self.wish.nodes), self.wish.sample)
+            self.looked = Looked(blind=True)
+            return Choice(())
+
     def _of_job(self, job: str) -> Choice:
         live = self.slurm.jobs()
         if any(one.id == job and one.state == "RUNNING" for one in live):
@@ -211,12 +229,23 @@ class _Doctor(_Run):
         """Raises SlurmUnreachable."""
         return {node.name: node for node in text.read_nodes(self.slurm.said_or_raise("nodes"))}
 
+    def _known(self) -> Mapping[str, NodeState]:
+        """None where Slurm does not answer."""
+        try:
+            return self.nodes()
+        except SlurmUnreachable:
+            return {}
+
+    def _fields(self) -> Mapping[str, Mapping[str, str]]:
+        """As `_known`."""
+        return node_fields(said) if isinstance(said := self.slurm.said("nodes"), str) else {}
+
     # what they say
 
     def _look(self, choice: Choice, told: Told) -> tuple[Fleet, list[Finding]]:
         """Each node is judged as it comes, and only what other checks need of it is kept."""
         kept = self.keys("job", "fleet", "scheduler")
-        ways, fields = self.ways or self._ways(choice), node_fields(self.slurm.said_or_raise("nodes"))
+        ways, fields = self.ways or self._ways(choice), self._fields()
         self.since = since = self.wish.since if self.wish.since is not None else choice.start
         with_ranks: list[str] = []
         seen: dict[str, Observation] = {}
@@ -268,7 +297,7 @@ class _Doctor(_Run):
 
     def _ways(self, choice: Choice) -> Callable[[str], Sequence[Way]]:
         """Beside the job; else a job on an idle node; else, and where these fail, SSH."""
-        known, ssh = self.nodes(), self._ssh(choice.raw_id)
+        known, ssh = self._known(), self._ssh(choice.raw_id)
         step = None if choice.job is None or self.wish.ssh else self._step(choice)
         idle = None if self.wish.ssh else self._idle_job()
 
@@ -294,9 +323,7 @@ class _Doctor(_Run):
         root = os.geteuid() == 0
         up = [name for name, row in rows.items() if row.get("State") == "UP"]
         open_to = [name for name in up if not (root and rows[name].get("DisableRootJobs") == "YES")]
-        return IdleJob(
-            str(self.slurm.bin_folder), self.slurm.conf, node_fields(self.slurm.said_or_raise("nodes")), open_to
-        )
+        return IdleJob(str(self.slurm.bin_folder), self.slurm.conf, self._fields(), open_to)
 
     def _ssh(self, job: int | None) -> list[Way]:
         """None where no account is configured; where it can't be used, that is said."""
@@ -312,7 +339,7 @@ class _Doctor(_Run):
                 raise
             self._ssh_why.append(f"SSH: {error}")
             return []
-        return [Ssh(visitor, {name: node.address or name for name, node in self.nodes().items()}, job)]
+        return [Ssh(visitor, {name: node.address or name for name, node in self._known().items()}, job)]
 
     # what follows
 
@@ -365,10 +392,7 @@ class _Doctor(_Run):
         return pool.submit(lambda: [one for check in self.of("aws") for one in safely(check, seen)])
 
     def _states(self, choice: Choice) -> Sequence[NodeState]:
-        try:
-            known = self.nodes()
-        except SlurmError:
-            return ()
+        known = self._known()
         return [known[node] for node in choice.nodes if node in known] or list(known.values())
 
     def _tell_site(self, choice: Choice) -> None:

@@ -10,6 +10,7 @@ import socket
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -24,11 +25,15 @@ from nccl_slurm.install.slurmconf import values
 from nccl_slurm.scheduler.cli_client import CliClient, run_command
 from nccl_slurm.scheduler.client import Accounted, LiveJob
 
-__all__ = ["AskedSlurm"]
+__all__ = ["WHICH_SLURM", "AskedSlurm"]
 
 #: scontrol tries each controller for a while before it gives up.
 _LIMIT_S = 30.0
 _MUNGE_S = 10.0
+WHICH_SLURM = "`scontrol ping` shows who answers; SLURM_CONF=PATH, or slurm.conf in nccl-slurm.toml, names a cluster"
+#: As slurm.conf(5) and Debian's packages have it, and slurmd's copy where slurmctld hands it out.
+_CONFS = ("/etc/slurm/slurm.conf", "/opt/slurm/etc/slurm.conf", "/run/slurm/conf/slurm.conf")
+_CONF_LIMIT = 1 << 20
 _MUNGE_ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 _QUESTIONS: Mapping[str, Sequence[str]] = {
     "ping": ("scontrol", "ping"),
@@ -75,7 +80,7 @@ class AskedSlurm:
         """Raises SlurmUnreachable."""
         told = self.said(key)
         if isinstance(told, NotObserved):
-            raise SlurmUnreachable(str(told))
+            raise SlurmUnreachable(f"{told}; {WHICH_SLURM}")
         return told
 
     def jobs(self) -> Sequence[LiveJob]:
@@ -112,15 +117,24 @@ class AskedSlurm:
         return [Plugin(row[0] == "required", os.path.join(folder, row[1])) for row in _plugstack(path)]
 
     def munge_socket(self) -> list[str]:
-        """``-S PATH`` where slurm.conf names a socket (AuthInfo)."""
+        """``-S PATH`` where slurm.conf names a socket (AuthInfo). Without an answer of slurmctld its file is read: with
+        another socket than the site's munge would seem to be what is wrong."""
         config = self.said("config")
-        found = (
-            re.search(r"^AuthInfo\s*=.*\bsocket=([^\s,]+)", config, re.MULTILINE) if isinstance(config, str) else None
-        )
+        told = config if isinstance(config, str) else self._conf_text()
+        found = re.search(r"^\s*AuthInfo\s*=.*\bsocket=([^\s,]+)", told, re.MULTILINE | re.IGNORECASE)
         return ["-S", found.group(1)] if found else []
+
+    def _conf_text(self) -> str:
+        """Empty where it can't be read (configless: slurmd's copy)."""
+        for path in [self.conf] if self.conf else _CONFS:
+            with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+                return file.read(_CONF_LIMIT)
+        return ""
 
     def _munge(self) -> str | NotObserved:
         """A credential made and read here; ``munge | unmunge`` as munge(1) has it."""
+        if not isinstance(self.said("config"), str) and not self._conf_text():
+            return NotObserved(f"neither slurmctld nor a slurm.conf tells which socket munge has here; {WHICH_SLURM}")
         script = "command -v munge >/dev/null || { echo no munge on this host; exit 3; }; "
         script += '{ credential=$(munge -n "$@") && printf %s "$credential" | unmunge "$@"; } 2>&1'
         try:

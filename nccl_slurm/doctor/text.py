@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.doctor import pointer
-from nccl_slurm.doctor.check import Check, Finding, Priority
+from nccl_slurm.doctor.check import Check, Finding, Priority, Status
 from nccl_slurm.doctor.compare import Change
 from nccl_slurm.doctor.fold import at_least, weight
 from nccl_slurm.doctor.result import Looked, Result
@@ -27,6 +27,17 @@ _WAYS = {
     "local": "on this host",
 }
 _COLORS = {"FAIL": "31", "WARN": "33", "UNKNOWN": "35", "PASS": "32"}
+#: The worst first.
+_STATUS_WORDS: dict[Status, str] = {
+    "FAIL": "FAIL",
+    "WARN": "WARN",
+    "UNKNOWN": "UNKNOWN",
+    "PASS": "passed",
+    "NOT-APPLICABLE": "not applicable",
+}
+_STATUSES = tuple(_STATUS_WORDS)
+#: More consequences than this are told in one paragraph.
+_ONE_BY_ONE = 5
 _SUGGESTED = "Suggested command (run this yourself):"
 
 
@@ -59,6 +70,9 @@ def _head(result: Result) -> Iterator[str]:
 
 
 def _nodes(looked: Looked) -> Iterator[str]:
+    if looked.blind:
+        yield "No node was looked at: Slurm does not tell which there are"
+        return
     if not looked.chosen:
         yield "No node was looked at: choose them by --job ID, --nodes LIST, --all-idle or --local"
         return
@@ -88,8 +102,7 @@ def _cause(result: Result, finding: Finding, under: Sequence[Finding], color: bo
         yield f"     since {rfc3339(finding.since)}"
     for proof in finding.proofs:
         yield f"     {visible(proof.source, _WIDTH)}: {visible(proof.line, _WIDTH)}"
-    for check, nodes in _consequences(under).items():
-        yield f"     explains {check}{f' on {fold(nodes)}' if nodes else ''}"
+    yield from _explains(under)
     if commands := result.commands(finding):
         yield f"     {_SUGGESTED}"
         yield from (f"       {visible(command, 1000)}" for command in commands)
@@ -112,12 +125,25 @@ def _not_seen(group: Sequence[Finding], under: Sequence[Finding], color: bool) -
         yield _line(first, color)
     else:
         yield _line(replace(first, check="several checks"), color)
-        yield from textwrap.wrap(
-            ", ".join(one.check for one in group), 110, initial_indent="     ", subsequent_indent="     "
-        )
-    for check, nodes in _consequences([two for two in under if _belongs(two, first)]).items():
-        yield f"     explains {check}{f' on {fold(nodes)}' if nodes else ''}"
+        yield from _wrapped(", ".join(one.check for one in group))
+    yield from _explains([two for two in under if _belongs(two, first)])
     yield f"     guide: {pointer.pointer(first.check)}{' ...' if len(group) > 1 else ''}"
+
+
+def _explains(under: Sequence[Finding]) -> Iterator[str]:
+    """A node that gives no observation blinds forty checks: those of the same nodes stand together."""
+    groups: dict[str, list[str]] = {}
+    for check, nodes in _consequences(under).items():
+        groups.setdefault(f" on {fold(nodes)}" if nodes else "", []).append(check)
+    for where, checks in groups.items():
+        if len(checks) <= _ONE_BY_ONE:
+            yield from (f"     explains {check}{where}" for check in checks)
+        else:
+            yield from _wrapped(f"explains {counted(len(checks), 'check')}{where}: {', '.join(checks)}")
+
+
+def _wrapped(words: str) -> list[str]:
+    return textwrap.wrap(words, 110, initial_indent="     ", subsequent_indent="     ", break_on_hyphens=False)
 
 
 def _consequences(under: Sequence[Finding]) -> Mapping[str, set[str]]:
@@ -138,12 +164,15 @@ def _rest(result: Result, wide: bool) -> Iterator[str]:
     quiet = [one for one in result.findings if one.status in ("PASS", "NOT-APPLICABLE")]
     if wide:
         yield from (_line(one, False) for one in quiet)
-    bad = {one.check for one in result.findings if one.status in ("FAIL", "WARN", "UNKNOWN")}
-    good = {one.check for one in quiet if one.status == "PASS"} - bad
-    other = {one.check for one in quiet if one.status == "NOT-APPLICABLE"} - bad - good
-    counts = Counter(one.status for one in result.findings if not one.explained_by)
-    told = ", ".join(f"{counts[status]} {status}" for status in ("FAIL", "WARN", "UNKNOWN") if counts[status])
-    yield f"{told or 'Nothing found'}; {len(good)} checks passed, {len(other)} do not apply"
+    yield _counts(result.findings)
+
+
+def _counts(findings: Sequence[Finding]) -> str:
+    """Each check once, by the worst that it found."""
+    worst = {one.check: one.status for one in sorted(findings, key=lambda one: -_STATUSES.index(one.status))}
+    counts = Counter(worst.values())
+    told = ", ".join(f"{counts[status]} {word}" for status, word in _STATUS_WORDS.items() if counts[status])
+    return f"{counted(len(worst), 'check')}: {told}"
 
 
 def listed(checks: Sequence[Check[object]]) -> str:
@@ -161,7 +190,9 @@ def explained(check: Check[object]) -> str:
     for label in ("title", "symptom", "proof", "cause", "remedy", "verify", "blast_radius"):
         if words := getattr(section, label, ""):
             lines.append(f"{label.replace('_', ' ')}: {words}")
-    lines += [_SUGGESTED, *(f"  {command}" for command in section.commands)] if section.commands else []
+    if section.commands:
+        words = pointer.commands(Finding(check.id, "FAIL", check.title, "P0"))
+        lines += [_SUGGESTED, *(f"  {command}" for command in words)]
     return "\n".join(lines)
 
 

@@ -32,6 +32,8 @@ __all__ = ["draw", "main", "tell"]
 
 RIGHT, FALSE = 0.98, 0
 STEP, STEPS = 40, 60
+#: Draws after which those so far are told: a thousand of 1,024 ranks take most of an hour.
+TOLD = 50
 TORCH = ((2, 1), (2, 3), (2, 4), (2, 5), (2, 6), (2, 8), (2, 13))
 NCCL = ((2, 18), (2, 21), (2, 24), (2, 27), (2, 30))
 
@@ -58,6 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             found.append((name, one))
             if options.wrong and (not one.class_right or one.culprit in ("missed", "false")):
                 print(f"{seed} {name}: {_told(one)}", flush=True)
+            if len(found) % TOLD == 0:
+                false = sum(case.culprit == "false" for _, case in found)
+                took = time.monotonic() - began
+                print(f"{len(found)} draws, {false} false, {took:.0f} s", file=sys.stderr, flush=True)
     print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
     return tell(found, options.ranks)
 

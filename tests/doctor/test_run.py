@@ -193,10 +193,36 @@ def test_usage(slurm: StandIn, words: list[str]) -> None:
 def test_slurm_that_does_not_answer(slurm: StandIn) -> None:
     for name in ("nodes", "config", "queue", "slurmdbd", "partitions"):
         (slurm.folder / name).unlink()
-    assert doctor(slurm, "--all-idle").exit_code == 3
+    assert doctor(slurm, "--all-idle", "--only", "node").exit_code == 3  # nothing is left to look at
+    skip = ("--skip", "scheduler.munge")  # it works on this host or not
+    for words in (("--all-idle",), ("--job", "7"), ("--nodes", "n[1-2]")):
+        done = doctor(slurm, *words, *skip)
+        assert done.exit_code == 3 and "Not covered: nodes and job as Slurm knows them" in done.stdout, words
     slurm.says("ping", "Slurmctld(primary) at c1 is DOWN\n")
-    done = doctor(slurm, "--skip", "scheduler.munge")  # it works on this host or not
-    assert done.exit_code == 1 and "P0 FAIL scheduler.controller no slurmctld answers" in done.stdout
+    for chosen in ([], ["--all-idle"], ["--job", "7"], ["--nodes", "n[1-2]"]):
+        done = doctor(slurm, *chosen, *skip)
+        assert done.exit_code == 1 and "P0 FAIL scheduler.controller no slurmctld answers" in done.stdout, chosen
+        assert "ssh c1 sudo journalctl -u slurmctld" in done.stdout
+    assert "n[1-2]: was not looked at: it is not known to be idle" in done.stdout
+    assert doctor(slurm, "--nodes", "n[1-").exit_code == 2
+
+
+def test_nodes_are_visited_by_ssh_while_slurm_is_away(slurm: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    (slurm.folder / "nodes").unlink()
+    visited: dict[str, str] = {}
+
+    class Visit:
+        name = "ssh"
+
+        def ask(self, node: str, program: bytes, limit_s: float) -> bytes:
+            visited[node] = "ssh"
+            done = subprocess.run([sys.executable, "-I", "-S", "-"], input=program, capture_output=True, check=True)
+            return done.stdout
+
+    monkeypatch.setattr("nccl_slurm.doctor.run._Doctor._ssh", lambda self, job: [Visit()])
+    result = told(slurm, "--nodes", "n[1-2]")
+    assert sorted(visited) == ["n1", "n2"] and result["nodes"]["ways"] == {"ssh": ["n1", "n2"]}
+    assert ("UNKNOWN", (), None) in of(result, "scheduler.node-state")
 
 
 @pytest.mark.parametrize("text", ["", "garbage\n"])

@@ -59,6 +59,25 @@ def test_the_socket_of_munge(slurm: StandIn, line: str, words: list[str]) -> Non
 
 
 @pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ClusterName=lab\n", []),
+        ("# AuthInfo=socket=/z\nAuthType=auth/munge\nauthinfo=socket=/x\n", ["-S", "/x"]),
+    ],
+)
+def test_the_socket_of_munge_is_read_from_slurm_conf_where_slurmctld_is_away(
+    slurm: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: list[str]
+) -> None:
+    (slurm.folder / "config").unlink()
+    (tmp_path / "slurm.conf").write_text(text)
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    assert asked(slurm).munge_socket() == words
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "none.conf"))
+    assert asked(slurm).munge_socket() == []
+    assert "SLURM_CONF" in str(asked(slurm)._munge())  # another socket's silence is no fault
+
+
+@pytest.mark.parametrize(
     ("made", "said"),
     [
         ("echo MUNGE:AwQ:", "STATUS: Success (0) of MUNGE:AwQ:"),

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from nccl_slurm.doctor.check import Finding, Priority, Proof
+from nccl_slurm.doctor import registry
+from nccl_slurm.doctor.check import AREAS, Finding, Priority, Proof
+from nccl_slurm.doctor.guide import PLACEHOLDER
 from nccl_slurm.doctor.result import Looked, Result
-from nccl_slurm.doctor.text import render
+from nccl_slurm.doctor.text import explained, render
 
 CAUSE = Finding(
     "node.fabric-manager",
@@ -57,12 +59,35 @@ def test_one_reason_that_blinds_many_checks_is_told_once() -> None:
     text = told(*DARK)
     assert text.count("nvidia-smi: not found") == 1
     assert "-- UNKNOWN several checks n4: nvidia-smi: not found\n     node.ecc, node.clocks\n" in text
-    assert "2 UNKNOWN; 0 checks passed" in text
+    assert text.endswith("2 checks: 2 UNKNOWN")
+
+
+def test_each_check_is_counted_once_by_the_worst_that_it_found() -> None:
+    other = Finding("node.disk", "NOT-APPLICABLE", "no disk", nodes=("n9",))
+    text = told(CAUSE, UNDER, OTHER, other, Finding("node.nvlink", "PASS", "all links", nodes=("n9",)))
+    assert text.endswith("3 checks: 2 FAIL, 1 not applicable")  # what follows from another one is counted too
+
+
+def test_many_consequences_are_one_paragraph() -> None:
+    cause = Finding("fleet.unreachable", "UNKNOWN", "was not looked at", nodes=("n1",))
+    under = [
+        Finding(f"node.check-{letter}", "UNKNOWN", "dark", nodes=("n1",), explained_by="fleet.unreachable")
+        for letter in "abcdefgh"
+    ]
+    few, many = told(cause, *under[:5]), told(cause, *under)
+    assert few.count("     explains node.check-") == 5
+    assert "     explains 8 checks on n1: node.check-a, node.check-b" in many
+    assert many.count("explains") == 1 and many.count("node.check-h") == 1
+
+
+def test_an_explained_check_has_words_in_capitals_for_what_is_not_known() -> None:
+    for check in registry.checks(*AREAS):
+        assert not PLACEHOLDER.search(explained(check).rpartition("Suggested command")[2]), check.id
 
 
 def test_a_check_that_passed_on_one_node_has_not_passed() -> None:
     good = Finding("node.nvlink", "PASS", "all links", nodes=("n9",))
-    assert "0 checks passed" in told(OTHER, good) and "1 checks passed" in told(good)
+    assert told(OTHER, good).endswith("1 check: 1 WARN") and told(good).endswith("1 check: 1 passed")
     assert "PASS node.nvlink n9: all links" in told(good, wide=True)
     assert "all links" not in told(good)
 

@@ -63,13 +63,14 @@ def _count(look: Look) -> Iterator[Finding]:
     wanted, why = _wanted(look)
     on_bus = _on_bus(look)
     if on_bus is not None and wanted is not None and len(on_bus) < wanted:
-        text = f"{len(on_bus)} of {wanted} GPUs ({why}) are on the PCI bus"
+        text = f"{len(on_bus) or 'none'} of {wanted} GPUs ({why}) {'is' if len(on_bus) < 2 else 'are'} on the PCI bus"
         proofs = [Proof("/sys/bus/pci/devices", f"{one.slot} {one.vendor} {one.kind}") for one in on_bus]
+        proofs = [*_promise(look), *(proofs or [Proof("/sys/bus/pci/devices", "no function of a GPU")])]
         if _may_be_parts(look, wanted, on_bus):
             yield look.unknown(f"{text}: gone, or split (MIG) into parts that Slurm counts, which is not told", *proofs)
         else:
             told = {"count": str(len(on_bus)), "wanted": str(wanted)}
-            yield look.fail("P0", f"{text}: the others are gone", *proofs, values=told)
+            yield look.fail("P0", f"{text}: {'the others' if on_bus else 'they'} are gone", *proofs, values=told)
             return
     yield from _answered(look, wanted, why, on_bus)
 
@@ -94,6 +95,15 @@ def _wanted(look: Look) -> tuple[int | None, str]:
     if row is not None and row.gpus >= (told or 0):
         return row.gpus, row.type
     return told, f"Gres={look.seen.slurm.get('Gres', '')}"
+
+
+def _promise(look: Look) -> Iterator[Proof]:
+    """Whose word the number of GPUs is."""
+    row, told = machine.instance(look.seen), look.seen.slurm.get("Gres", "")
+    if row is not None and row.gpus >= (machine.gres(look.seen) or 0):
+        yield Proof("instance type", f"{row.type}: {row.gpus} GPUs")
+    elif told:
+        yield Proof("scontrol show node", f"Gres={told}")
 
 
 def _on_bus(look: Look) -> list[pci.Function] | None:

@@ -29,7 +29,9 @@ def _controllers(seen: SlurmObserved) -> Iterator[Finding]:
     every = seen.controllers()
     down = [one for one in every if not one.up]
     if len(down) == len(every):
-        yield Finding(CONTROLLER, "FAIL", f"no slurmctld answers: {_hosts(down)}", "P0", proofs=_pings(down))
+        values = {"controller": down[0].host}
+        text = f"no slurmctld answers: {_hosts(down)}"
+        yield Finding(CONTROLLER, "FAIL", text, "P0", proofs=_pings(down), values=values)
     for one in down if len(down) < len(every) else ():
         up = [other for other in every if other.up]
         rest = f"{_hosts(up)} answers, and none is left if it fails" if len(up) == 1 else f"{_hosts(up)} answer"

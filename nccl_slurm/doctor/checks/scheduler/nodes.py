@@ -16,6 +16,8 @@ __all__ = ["CHECKS"]
 STATE = "scheduler.node-state"
 #: Somebody is at work on the node: its state is to be left alone.
 _AT_WORK = ("REBOOT_REQUESTED", "REBOOT_ISSUED", "POWERING_UP", "POWERING_DOWN", "MAINTENANCE")
+#: Where no row of the catalogue tells what a reason means.
+_OWNERS = {"person": "a person gave the reason", "unknown": "whose reason it is, is not known"}
 
 
 #: Base states (slurm.h node_states), and those that scontrol writes in the place of one.
@@ -100,7 +102,9 @@ def _means(node: NodeState) -> str:
     row = next((row for row in load_reasons() if row["id"] == reason.id), None)
     if row is not None:
         return f"; {row['means']} ({row['id']})"
-    return f"; a reason of {reason.owner}" if node.reason else "; no reason is given"
+    if not node.reason:
+        return "; no reason is given"
+    return f"; {_OWNERS.get(reason.owner) or f'the reason is that of {reason.owner}'}"
 
 
 def _said(node: NodeState) -> str:

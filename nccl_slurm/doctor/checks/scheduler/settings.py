@@ -48,7 +48,7 @@ def _ipc_of(name: str, node: Observation) -> Finding:
     if found.group(2).lower() not in _TRUE:
         return Finding(IPC, "PASS", "logind leaves shared memory of users alone (RemoveIPC=no)", nodes=(name,))
     text = "RemoveIPC is on: when a user's last login on the node ends, shared memory of his running job is removed"
-    proof = Proof(path, found.group().strip())
+    proof = Proof(path, found.group().strip() if given else f"{found.group().strip()} (a comment: the built-in value)")
     return Finding(IPC, "WARN", text, "P1" if given else "P2", (name,), proofs=[proof])
 
 
