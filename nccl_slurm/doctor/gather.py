@@ -379,7 +379,7 @@ def ranks(place: Place, options: Mapping[str, Any]) -> Any:
         if not environment and not of_process(place, pid, "environ", 16):
             unreadable += job is not None and place.job in (job, None)
             continue
-        if (place.job and job != place.job) or _is_us(place, pid):
+        if (place.job and job != place.job) or _is_us(place, pid) or _is_elsewhere(environment):
             continue
         libraries = sorted(set(_mapped(place, pid)))
         if libraries or _rank_in(environment) is not None:
@@ -962,6 +962,12 @@ def _read_all(lanes: Sequence[Lane], end: float) -> None:
             return
         for pipe in ready:
             opened[pipe].read()
+
+
+def _is_elsewhere(environment: Mapping[str, str]) -> bool:
+    """Of another slurmd on this machine (slurmd -N), whose processes this one sees too."""
+    here, there = os.environ.get("SLURMD_NODENAME"), environment.get("SLURMD_NODENAME")
+    return here is not None and there is not None and here != there
 
 
 def _stamps(place: Place) -> dict[str, Any]:

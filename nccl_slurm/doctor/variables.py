@@ -39,7 +39,7 @@ __all__ = [
 
 #: What has to hold for a row beside its value: ``adapters``: the node has RDMA adapters.
 WHEN = ("", "several-nodes", "several-ranks", "efa", "infiniband", "adapters")
-KINDS = ("both", "first-larger", "product-over")
+KINDS = ("both", "differ", "first-larger", "product-over")
 #: A value that a rule may compute with.
 NUMBER = re.compile(r"[0-9]{1,12}\Z", re.ASCII)
 _NEAR = 0.86
@@ -91,7 +91,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Conflict:
-    """``both``: two variables that are set. ``first-larger``: numbers. ``product-over``: more than ``limit``."""
+    """``both``: two variables that are set; ``differ``: to something else each. ``first-larger``: numbers.
+    ``product-over``: more than ``limit``."""
 
     id: str
     names: Sequence[str]
@@ -105,6 +106,8 @@ class Conflict:
     def holds(self, first: str, second: str) -> bool:
         if self.kind == "both":
             return bool(first and second)
+        if self.kind == "differ":
+            return bool(first and second) and first != second
         if not (NUMBER.match(first) and NUMBER.match(second)):
             return False
         one, other = int(first), int(second)

@@ -206,6 +206,19 @@ def test_ranks(machine: Machine, tmp_path: Path) -> None:
     assert told["libraries"][library]["said"] == "2.21.5+cuda12.4"
 
 
+@pytest.mark.parametrize(("here", "seen"), [(None, ["0", "1", "2"]), ("n1", ["0", "2"]), ("n2", ["1", "2"])])
+def test_ranks_of_another_slurmd_of_this_machine_are_not_ours(
+    here: str | None, seen: list[str], machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank, more in enumerate(("SLURMD_NODENAME=n1\0", "SLURMD_NODENAME=n2\0", "")):
+        machine.process(100 + rank, {"environ": f"RANK={rank}\0{more}"}, job="42")
+    monkeypatch.delenv("SLURMD_NODENAME", raising=False)
+    if here is not None:
+        monkeypatch.setenv("SLURMD_NODENAME", here)
+    told = gather.ranks(gather.Place(str(machine.root), "", "42"), {})["ranks"]
+    assert [row["environment"]["RANK"] for row in told] == seen
+
+
 def test_whose_word_on_its_job_counts(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where jobs are in cgroups, not that of another user outside of them."""
     place = gather.Place(str(machine.root), "", "42")

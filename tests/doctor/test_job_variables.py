@@ -240,7 +240,10 @@ def test_one_file_for_one_rank_a_node_is_fine() -> None:
         ({"NCCL_MIN_CTAS": "32"}, {"NCCL_MAX_CTAS": "4"}, True),
         ({"NCCL_SOCKET_NTHREADS": "8"}, {"NCCL_NSOCKS_PERTHREAD": "8"}, False),
         ({"NCCL_SOCKET_NTHREADS": "16"}, {"NCCL_NSOCKS_PERTHREAD": "8"}, True),
-        ({"TORCH_FR_BUFFER_SIZE": "2000"}, {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}, True),
+        ({"TORCH_FR_BUFFER_SIZE": "2000"}, {"TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}, True),
+        ({"TORCH_FR_BUFFER_SIZE": "2000"}, {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}, False),  # as our capture sets them
+        ({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}, {"NCCL_ASYNC_ERROR_HANDLING": "0"}, True),
+        ({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}, {"NCCL_ASYNC_ERROR_HANDLING": "1"}, False),
         ({"TORCH_FR_BUFFER_SIZE": "2000"}, {}, False),
     ],
 )
