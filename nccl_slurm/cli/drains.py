@@ -92,9 +92,21 @@ def _as_json(row: Any) -> dict[str, Any]:
             {"time": rfc3339(event.time), "state": event.state, "reason": event.reason, "by": event.reason_by}
             for event in row.events
         ],
-        "recommendation": None if row.recommendation is None else recommendation_as_json(row.recommendation),
+        "recommendation": None if row.recommendation is None else _asked(row),
         "opinion": row.opinion,
     }
+
+
+def _asked(row: Any) -> dict[str, Any]:
+    """The commands as the node is now; none while something is done to it already."""
+    from nccl_slurm.recommend.commands import as_it_stands
+    from nccl_slurm.recommend.guard import in_progress
+    from nccl_slurm.recommend.site import NodeNow
+    from nccl_slurm.recommend.step import HEAVY
+
+    node, told = NodeNow(row.state, row.reason), row.recommendation
+    held = told.action in HEAVY and in_progress(node) is not None
+    return {**recommendation_as_json(told), "commands": [] if held else list(as_it_stands(told.commands, node))}
 
 
 def recommendation_as_json(row: Any) -> dict[str, Any]:

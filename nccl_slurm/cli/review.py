@@ -222,7 +222,10 @@ def _place(fact: Mapping[str, Any]) -> str:
 
 def _runnable(row: Any, now: Any) -> list[str]:
     """None for what is closed, nor for what is not to be run now."""
-    return [] if now is None or now.held else list(row.commands)
+    from nccl_slurm.recommend.commands import as_it_stands
+    from nccl_slurm.recommend.site import NodeNow
+
+    return [] if now is None or now.held else list(as_it_stands(row.commands, NodeNow(now.state, now.reason)))
 
 
 def _commands(row: Any, now: Any) -> list[str]:
@@ -245,7 +248,7 @@ def _decide(loaded: Config, row: Any, decision: str, seconds: float, *, note: st
         after = decide.snooze(row, who, note, now, seconds)
     around = _write(loaded, row, after, decide.line(after, who, now))
     if as_json:
-        click.echo(json.dumps(recommendation_as_json(after)))
+        click.echo(json.dumps({**recommendation_as_json(after), "commands": _runnable(after, around)}))
         return
     until = f" until {rfc3339(after.until)}" if after.until else ""
     by = visible(after.by or "")

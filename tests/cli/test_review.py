@@ -20,6 +20,10 @@ from tests.cli.test_errors import NOBODY, needs_root
 from tests.review.test_queue import NOW, row
 
 REBOOT = 'scontrol reboot ASAP nextstate=RESUME reason="x" n1'
+#: The same where another has drained it.
+OUT = REBOOT.replace("RESUME", "DOWN") + (
+    "  # another took the node out: it stays down after the boot until somebody resumes it"
+)
 FACT = {"id": "f1", "text": "NVRM: Xid 79\x1b[31m", "file": "n1/kernel", "line": 12, "producer": "kernel"}
 
 
@@ -96,7 +100,7 @@ def test_drains_filters(
 
 def test_drains_as_json(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = rows(capsys)[0]
-    assert first["recommendation"]["commands"] == [REBOOT]
+    assert first["recommendation"]["commands"] == [OUT]
     assert [event["state"] for event in first["events"]] == ["UP+DRAIN", "UP"]
     assert (first["jobs_lost"], first["reason_class"]) == (0, None)
 
@@ -104,7 +108,7 @@ def test_drains_as_json(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_accept_prints_the_command_and_runs_nothing(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "review", "n1", "--accept", "--note", "as agreed")
     assert status == 0
-    assert out.splitlines()[-2:] == [f"    {review.RUN_YOURSELF}", f"        {REBOOT}"]
+    assert out.splitlines()[-2:] == [f"    {review.RUN_YOURSELF}", f"        {OUT}"]
     assert "nothing was changed in Slurm" in out
     status, out, _ = run(capsys, "review", "1")
     assert "decided   accepted by" in out and "as agreed" in out
@@ -156,7 +160,7 @@ def test_show_has_the_evidence_line_by_line(site: Path, capsys: pytest.CaptureFi
     status, out, _ = run(capsys, "review")
     assert status == 0 and "\x1b" not in out
     assert "evidence  f1 n1/kernel:12 NVRM: Xid 79" in out
-    assert f"{review.RUN_YOURSELF}\n        {REBOOT}" in out
+    assert f"{review.RUN_YOURSELF}\n        {OUT}" in out
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,37 @@ def step(*events: MachineEvent, code: int = 79, **more: object) -> Step:
         ([boot(HANG + 300), fault(HANG + 600, 79)], "replace", "ladder.replace", 2),
         # the reboot did not bring the node back
         (never_back(HANG + 900), "replace", "ladder.replace", 2),
+        # … but a dead node never heard of it: these states are of a real one (22.05)
+        (
+            [
+                state(HANG + 500, "DOWN+NOT_RESPONDING", "Not responding"),
+                state(HANG + 600, "DOWN+DRAIN+NOT_RESPONDING+REBOOT_ISSUED", "x : reboot issued"),
+                state(HANG + 900, "DOWN+NOT_RESPONDING", TIMED_OUT),
+            ],
+            "reboot",
+            "ladder.reboot",
+            1,
+        ),
+        (
+            [
+                state(HANG + 500, "DOWN+NOT_RESPONDING", "Not responding"),
+                state(HANG + 600, "DOWN+DRAIN+REBOOT_ISSUED", "x : reboot issued"),
+                state(HANG + 900, "DOWN+NOT_RESPONDING", TIMED_OUT),
+            ],
+            "reboot",
+            "ladder.reboot",
+            1,
+        ),
+        (
+            [
+                state(HANG + 600, "DOWN+DRAIN+REBOOT_ISSUED", "x : reboot issued"),
+                state(HANG + 700, "DOWN+DRAIN+NOT_RESPONDING+REBOOT_ISSUED", "x : reboot issued"),
+                state(HANG + 900, "DOWN+NOT_RESPONDING", TIMED_OUT),
+            ],
+            "replace",
+            "ladder.replace",
+            2,
+        ),
         # it answers: it was never down
         (never_back(HANG + 900, "DOWN"), "reboot", "ladder.reboot", 1),
         # a person's words
