@@ -239,7 +239,7 @@ def _decide(loaded: Config, row: Any, decision: str, seconds: float, *, note: st
     from nccl_slurm.report.visible import visible
     from nccl_slurm.review import decision as decide
 
-    who, now = decide.person(), time.time()
+    who, now = decide.person(daemon_uid=_owner(loaded)), time.time()
     if decision == "accept":
         after = decide.accept(row, who, note, now)
     elif decision == "decline":
@@ -255,6 +255,16 @@ def _decide(loaded: Config, row: Any, decision: str, seconds: float, *, note: st
     click.echo(f"#{row.number} {row.node}: {after.state}{until} by {by}; nothing was changed in Slurm")
     if decision == "accept":
         click.echo("\n".join([*_shown_now(around), *_commands(after, around)]))
+
+
+def _owner(loaded: Config) -> int | None:
+    """Whose the store's file is: the daemon's user. None for a store without a file."""
+    import os
+
+    try:
+        return None if loaded.store_file is None else os.stat(loaded.store_file).st_uid
+    except OSError:
+        return None
 
 
 def _write(loaded: Config, before: Any, after: Any, line: Any) -> Any:

@@ -55,7 +55,8 @@ class Proposals:
         now = self.clock.now()
         closed = [(replace(row, state="done", changed=now), "done") for row in active if self._is_done(row)]
         closed += handed_over(_without(active, closed), self._identity_now, now)
-        self._store([*closed, *due(_without(active, closed), believed)], active)
+        expire_s = self.config.review.expire_days * _DAY_S
+        self._store([*closed, *due(_without(active, closed), believed, expire_s)], active)
         active = self.store.active_recommendations()
         found = [*due_again(active, room), *overtaken(active, self.store.machine_of)]
         fresh = [row for row in found if self.looked_at.get(row.number) != row.changed]

@@ -189,6 +189,32 @@ def test_readings_after_reboots(name: str, reboots: int, action: str) -> None:
     assert found is not None and found.action == action
 
 
+AER = "{}: PCIe Bus Error: severity=Uncorrected ({}), type=Transaction Layer"
+UE = "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_Channel#1_DIMM#{} (channel:1)"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "action"),
+    [
+        (AER.format("pcieport 0000:10:01.0", "Fatal"), AER.format("nvme 0000:85:00.0", "Fatal"), "investigate"),
+        (AER.format("nvme 0000:85:00.0", "Fatal"), AER.format("nvme 0000:85:00.0", "Fatal"), "replace"),
+        (AER.format("nvme 0000:85:00.0", "Non-Fatal"), AER.format("nvme 0000:85:00.0", "Non-Fatal"), "investigate"),
+        (UE.format(0), UE.format(1), "investigate"),
+        (UE.format(0), UE.format(0), "replace"),
+        (UE.format(0), "mce: [Hardware Error]: uncorrected error", "replace"),  # no part is told
+    ],
+)
+def test_a_machine_check_of_another_part_is_another_one(before: str, after: str, action: str) -> None:
+    """A reboot for something else stands between two of them."""
+
+    def check(at: float, text: str) -> MachineEvent:
+        return MachineEvent(at, "fault", "kernel.machine-check", "kernel", text)
+
+    own = machine(check(HANG - DAY, before), boot(HANG - HOUR))
+    found = next_step([of_event(check(HANG, after))], own, default())
+    assert found is not None and found.action == action
+
+
 def test_seven_of_eight_after_a_boot_without_any_is_a_first_time() -> None:
     """None at all was the driver: that boot says nothing about the board that is missing now."""
 
