@@ -79,7 +79,7 @@ def _seconds(snooze: str) -> float:
     from nccl_slurm.review.decision import LONGEST_SNOOZE_S
 
     seconds = seconds_of(snooze)
-    if seconds is None:
+    if not seconds:
         raise click.UsageError(f"--snooze: {snooze!r} is no time, write 30m, 2h or 7d")
     if seconds > LONGEST_SNOOZE_S:
         raise click.UsageError(f"--snooze: {snooze} is too long, 90d is the most; --decline ends it for good")

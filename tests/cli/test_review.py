@@ -171,6 +171,7 @@ def test_show_has_the_evidence_line_by_line(site: Path, capsys: pytest.CaptureFi
         (("n1", "--snooze", "soon"), 2, "'soon' is no time"),
         (("n1", "--snooze", "91d"), 2, "90d is the most"),
         (("n1", "--snooze", "-1h"), 2, "'-1h' is no time"),
+        (("n1", "--snooze", "0m"), 2, "'0m' is no time"),
         (("n9", "--accept"), 1, "n9: no such node is known here"),
         (("99",), 1, "99: no recommendation has this number"),
     ],
