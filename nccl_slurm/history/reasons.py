@@ -73,4 +73,6 @@ def _knows(row: dict[str, Any], text: str) -> bool:
     words: Sequence[str] = row["match"]
     if row.get("at") == "start":
         return text.startswith(tuple(words))
+    if row.get("at") == "clause":
+        return text.startswith(tuple(words)) or any(f" : {word}" in text for word in words)
     return any(word in text for word in words)

@@ -23,7 +23,7 @@ __all__ = ["Case", "allowed_open", "guarded", "in_progress", "others_reason", "r
 
 #: Flags of a node that something is being done to (slurm.h, scontrol show node), and reasons that tell the same.
 _FLAGS = ("REBOOT_REQUESTED", "REBOOT_ISSUED", "REBOOT^", "REBOOT@", "BOOT", "MAINT", "POWERING", "POWER_", "POWERED_")
-_REASONS = re.compile(r"action:re(?:boot|place)\b|reboot (?:requested|issued)\Z", re.IGNORECASE)
+_REASONS = re.compile(r"action:re(?:boot|place)\b|(?:\A| : )reboot (?:requested|issued)\Z", re.IGNORECASE)
 #: ``gres/gpu count reported lower than configured (0 < 8)``: slurmd started before the driver was there.
 _NO_GPU_YET = re.compile(r"gres/gpu\S* count .{0,60}\(0 < \d{1,4}\)")
 _OF_ROLE = {

@@ -109,6 +109,8 @@ def test_the_most_careful_word_is_the_role(view: str, own: str, role: str) -> No
         ("IDLE+DRAIN", "slurm-operator: node cordoned", False),
         ("IDLE+DRAIN", "no static node maintenance: alice", False),
         ("IDLE+DRAIN", "planned maintenance", False),
+        ("IDLE+DRAIN", "fan; no reboot requested", False),
+        ("DOWN", "reboot issued", True),
         ("IDLE+DRAIN", "[hardware_problem] dcgm", False),
         (None, None, False),
     ],
