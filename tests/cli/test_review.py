@@ -98,6 +98,18 @@ def test_drains_filters(
     assert [one["node"] for one in rows(capsys, *words)] == expected
 
 
+def test_a_node_that_was_never_seen_is_none_that_is_well(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "drains", "--node", "n5")[0] == 0
+    status, out, err = run(capsys, "drains", "--node", "n[4-7]")
+    assert (status, out) == (1, "") and "n[6-7]: never seen here" in err
+
+
+def test_drains_holds_back_commands_while_something_is_done(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store.open(f"sqlite:///{site}/store.db") as store:
+        store.add_node_events([replace(edge("n1", "DOWN+REBOOT_ISSUED", "x : reboot issued"), time=30.0)])
+    assert rows(capsys, "--node", "n1")[0]["recommendation"]["commands"] == []
+
+
 def test_drains_as_json(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = rows(capsys)[0]
     assert first["recommendation"]["commands"] == [OUT]
