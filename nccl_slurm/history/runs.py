@@ -36,18 +36,22 @@ __all__ = ["Runs", "of_run"]
 _WELL = ("COMPLETED", "PREEMPTED", "REQUEUED")
 #: Log files are named anew at least so often; the index on start keeps the search short.
 _NEAR_S = 30 * 86400.0
+#: Runs in one transaction: others who write to the store wait for less than a second.
+_TOGETHER = 250
 _LISTS = ("nodes", "steps", "log_paths")
 
 
 class Runs(Database):
     def upsert_run(self, row: RunRow) -> None:
         """Insert the run, or replace all that is stored of it."""
-        key = _key(row.cluster, row.raw_id, row.run)
-        values = fitting(runs, _values(row))
-        with self._writing() as connection:
-            if not connection.execute(_REPLACE, {**values, **key}).rowcount:
-                connection.execute(_INSERT, values)
-            _keep_nodes(connection, key, row.nodes)
+        self.upsert_runs([row])
+
+    def upsert_runs(self, rows: Sequence[RunRow]) -> None:
+        """Each as `upsert_run`; those of an array's end in a few transactions, for the disk is synced with each."""
+        for at in range(0, len(rows), _TOGETHER):
+            with self._writing() as connection:
+                for row in rows[at : at + _TOGETHER]:
+                    _upsert(connection, row)
 
     def run(self, cluster: str, raw_id: int, run: int) -> RunRow | None:
         return next(iter(self._runs(of_run(runs, cluster, raw_id, run))), None)
@@ -56,6 +60,14 @@ class Runs(Database):
         """All runs of one raw job id, oldest first."""
         with self._reading() as connection:
             return tuple(map(_row, connection.execute(_OF_RAW, {"of_cluster": cluster, "of_raw_id": raw_id})))
+
+    def runs_of_all(self, cluster: str, raw_ids: Iterable[int]) -> dict[int, list[RunRow]]:
+        """As `runs_of_raw`, by raw id; those without a run have an empty list."""
+        found: dict[int, list[RunRow]] = {raw_id: [] for raw_id in raw_ids}
+        with self._reading() as connection:
+            for raw_id, known in found.items():
+                known += map(_row, connection.execute(_OF_RAW, {"of_cluster": cluster, "of_raw_id": raw_id}))
+        return found
 
     def runs_of(self, job_id: str) -> tuple[RunRow, ...]:
         """Runs of a job id as users type it, oldest first.
@@ -165,6 +177,13 @@ _NODES = select(run_nodes.c.node).where(of_run(run_nodes, *_BOUND))
 def _key(cluster: str, raw_id: int, run: int) -> dict[str, Any]:
     """Of a run, for `_BOUND`."""
     return {"of_cluster": cluster, "of_raw_id": raw_id, "of_run": run}
+
+
+def _upsert(connection: Connection, row: RunRow) -> None:
+    key, values = _key(row.cluster, row.raw_id, row.run), fitting(runs, _values(row))
+    if not connection.execute(_REPLACE, {**values, **key}).rowcount:
+        connection.execute(_INSERT, values)
+    _keep_nodes(connection, key, row.nodes)
 
 
 def _keep_nodes(connection: Connection, key: dict[str, Any], nodes: Iterable[str]) -> None:
