@@ -63,6 +63,7 @@ LEFT: tuple[_Rule, ...] = (
     pace.left,
     machine.signs,
     hang.taken_down,
+    hang.exited,
     hang.calm,
 )
 _FOLLOW_AN_END = frozenset(
