@@ -52,6 +52,7 @@ RULES: tuple[_Rule, ...] = (
 LEFT: tuple[_Rule, ...] = (
     hang.hung,
     hang.flushed,
+    hang.bootstrapped,
     hang.lost_peers,
     machine.hints,
     machine.app_faults,

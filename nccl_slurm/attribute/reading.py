@@ -77,6 +77,8 @@ TOLD = frozenset({"torch.dump-signal-remote", "torch.dump-observed"})
 #: ``OpType=`` of point-to-point operations; COALESCED is what ``batch_isend_irecv`` is printed as.
 #: torch's watchdog ends its process: a collective failed or timed out, which of them is told elsewhere.
 TAKEN_DOWN = frozenset({"torch.taking-down"})
+#: A call met a communicator that torch had aborted for such a reason.
+ABORTED = frozenset({"torch.comm-aborted"})
 P2P = frozenset({"SEND", "RECV", "COALESCED"})
 HEARTBEAT = frozenset({"torch.heartbeat", "torch.terminating-heartbeat"})
 #: torchrun's agent ends a worker because another one failed: SIGTERM, then SIGKILL.
@@ -107,6 +109,8 @@ TOLD_TO_END = ("elastic.death-signal",)
 TASK = "slurm.task"
 #: How a task ended, by slurmstepd's own word (SPANK plugin).
 TASK_ENDED = "slurm.task-ended"
+#: The root of a communicator met ranks that do not belong together.
+BOOTSTRAP = frozenset({"nccl.bootstrap-root"})
 #: srun's word on the exit code of tasks.
 TASK_EXITS = frozenset({"slurm.task-exit"})
 #: How many ranks a step of several had.

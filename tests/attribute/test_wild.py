@@ -1202,6 +1202,17 @@ NAMELESS = {
         "rank-exception",
         "fix-code",
     ),
+    "two ranks of one number, and those that lost the root": (
+        "n1:8:9 [0] bootstrap.cc:131 NCCL WARN Bootstrap Root : rank 1 of 8 ranks has already checked in\n"
+        "n2:8:9 [0] misc/socket.cc:500 NCCL WARN Net : Connection closed by remote peer n1<41000>\n",
+        "rendezvous-store",
+        "fix-config",
+    ),
+    "a communicator that was aborted, and no word why": (
+        "Traceback (most recent call last):\n  File 'x.py', line 1\nRuntimeError: NCCL communicator was aborted.\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
     "half of the ranks say nothing, in lines that may be a part": (
         "world_size=2\n" + _WAIT.replace("[Rank 3]", "[Rank 1]").replace("[E Proc", "[rank1]:[E Proc"),
         "collective-hang-unattributed",
@@ -1417,6 +1428,29 @@ def test_an_adapter_that_its_nodes_kernel_calls_sick_is_a_suspect(job: str, tmp_
     found = of_kernel(tmp_path, "n1", sick, job)
     assert (found["class"], found["action"], found["culprits"]) == ("net-ib-transport", "investigate", [])
     assert [one["host"] for one in found["suspects"]] == ["n1"]
+
+
+_TABLE = "E {}\n" + "=" * 60 + "\nt.py FAILED\n" + "-" * 60 + "\nFailures:\n{}" + "-" * 60 + "\n"
+_ROW = (
+    "[{rank}]:\n  time      : 2026-09-07_{at}\n  host      : n1\n  rank      : {rank} (local_rank: {rank})\n"
+    "  exitcode  : {code} (pid: {pid})\n  error_file: <N/A>\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("killed_at", "failure_class", "suspects"),
+    [("13:03:29", "rank-exception", [1, 3]), ("13:02:58", "process-signal", [0])],
+    ids=["after the agent's grace", "at the same time"],
+)
+def test_whom_an_agent_killed_by_its_table_alone(
+    killed_at: str, failure_class: str, suspects: list[int], tmp_path: Path
+) -> None:
+    ends = [(1, "13:02:58", 1), (3, "13:02:58", 1), (0, killed_at, -9), (2, "13:03:29", -15)]
+    rows = "".join(_ROW.format(rank=rank, at=at, code=code, pid=900 + rank) for rank, at, code in ends)
+    told = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
+    found = verdict(tmp_path, _TABLE.format(told, rows))
+    assert (found["class"], found["culprits"]) == (failure_class, [])
+    assert [one["rank"] for one in found["suspects"]] == suspects
 
 
 def test_errors_that_a_checkpoint_gathered_are_those_of_no_rank_that_prints_them(tmp_path: Path) -> None:
