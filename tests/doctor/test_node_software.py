@@ -128,6 +128,24 @@ def test_nccl(changes: list[Change], expected: str, words: str, tmp_path: Path) 
     assert any(words in one.text for one in found), [one.text for one in found]
 
 
+@pytest.mark.parametrize(
+    ("paths", "expected", "words"),
+    [
+        (("/opt/a/libnccl.so.2", "/opt/a/libnccl.so.2"), "PASS", "one file of NCCL, which tells no version"),
+        (("/opt/a/libnccl.so.2", "/opt/b/libnccl.so.2"), "UNKNOWN", "several files of NCCL"),
+        (("/opt/a/libnccl.so.2", "/opt/b/libnccl.so.2.21.5"), "UNKNOWN", "several files of NCCL"),
+        (("/usr/local/cuda-12.4/libnccl.so.2", "/b/libnccl.so.2.21.5"), "UNKNOWN", "several files of NCCL"),
+        (("/opt/a/libnccl.so.2.18.3", "/opt/b/libnccl.so.2.21.5"), "FAIL P0", "different versions"),
+    ],
+)
+def test_files_that_tell_no_version_are_no_other_version(
+    paths: tuple[str, str], expected: str, words: str, tmp_path: Path
+) -> None:
+    machine = of("p5").rank(0, paths[0]).rank(1, paths[1])
+    found = findings(machine, "node.nccl-library", tmp_path, job="4711")
+    assert worst(found) == expected and words in found[0].text
+
+
 def test_what_a_library_says_of_itself_goes_before_its_name(tmp_path: Path) -> None:
     machine = of("p5").rank(0, "/opt/a/libnccl.so.2").rank(1, "/opt/b/libnccl.so.2")
     for pid, version in ((5000, "2.21.5"), (5001, "2.22.3")):
