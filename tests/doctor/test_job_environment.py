@@ -56,6 +56,66 @@ def test_programs_side_by_side_may_have_other_settings() -> None:
     assert words(said(CHECK, job({"n1": first, "n2": second}))) == ["PASS"]
 
 
+def step(number: str, *ranks: int, node: str = "n1", **more: str) -> Rows:
+    """Ranks of a world of four in a step of their own."""
+    told = {"MASTER_PORT": f"2950{number}", "SLURM_STEP_ID": number, **more}
+    return [{**rank(one, 4, **told), "pid": 1000 * (int(number) + 1) + one} for one in ranks]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected", "text"),
+    [
+        pytest.param(step("0", 0, 1), step("0", 2, 3), ["PASS"], "", id="one program"),
+        pytest.param([*step("0", 0, 1, 2, 3), *step("1", 0, 1)], step("1", 2, 3), ["PASS"], "", id="two, both whole"),
+        pytest.param(
+            [*step("0", 0, 1), *step("1", 0, 1)],
+            [*step("0", 2, 3), *step("1", 2)],
+            ["FAIL P0"],
+            "no process of rank 3 on any node",
+            id="one of two lacks a rank, and waits for that one alone",
+        ),
+        pytest.param(step("0", 0, 1), step("1", 2, 3), ["FAIL P0"], "MASTER_PORT differs", id="halves of one program"),
+        pytest.param(
+            [*step("0", 0, 1), *step("0", 0, MASTER_PORT="29509")],
+            step("0", 2, 3),
+            ["FAIL P0"],
+            "MASTER_PORT differs",
+            id="in one step",
+        ),
+    ],
+)
+def test_programs_are_told_apart_by_their_steps(first: Rows, second: Rows, expected: list[str], text: str) -> None:
+    found = said(CHECK, job({"n1": first, "n2": second}))
+    assert words(found) == expected and (not text or text in found[0].text), [one.text for one in found]
+
+
+@pytest.mark.parametrize(
+    ("zero", "others", "expected"),
+    [
+        pytest.param("127.0.0.1", "n1", "PASS", id="rank 0 by its loopback"),
+        pytest.param("localhost", "n1.cluster.local", "PASS", id="the others by its whole name"),
+        pytest.param("::1", "10.0.0.1", "PASS", id="by a number that may be its own"),
+        pytest.param("n1", "N1.cluster.local", "PASS", id="two words for one node"),
+        pytest.param("n1", "10.0.0.1", "FAIL P0", id="a number that may be anybody's"),
+        pytest.param("127.0.0.1", "n2", "FAIL P0", id="the others elsewhere"),
+        pytest.param("n1", "127.0.0.1", "FAIL P0", id="the others at their own"),
+    ],
+)
+def test_rank_0_may_call_its_own_node_by_a_loopback(zero: str, others: str, expected: str) -> None:
+    told = {
+        "n1": [rank(number, 4, MASTER_ADDR=zero) for number in (0, 1)],
+        "n2": [rank(number, 4, MASTER_ADDR=others) for number in (2, 3)],
+    }
+    assert words(said(CHECK, job(told))) == [expected]
+
+
+def test_slurms_own_address_of_a_node_is_that_node() -> None:
+    told = {"n1": [rank(0, 2, local=1)], "n2": [rank(1, 2, local=1, MASTER_ADDR="10.0.0.1")]}
+    seen = job(told)
+    seen.fleet.nodes["n1"].slurm.update(NodeAddr="10.0.0.1")  # type: ignore[attr-defined]
+    assert words(said(CHECK, seen)) == ["PASS"]
+
+
 def test_helpers_that_look_at_gpus_are_no_ranks() -> None:
     told = even()
     helper = {"pid": 77, "parent": 1, "environment": {"NCCL_DEBUG": "INFO"}, "libraries": ["/x/libnvidia-ml.so.1"]}

@@ -13,10 +13,12 @@ from nccl_slurm.doctor.read.procfs import Limit, limits
 from nccl_slurm.hosts import fold, fold_numbers
 from nccl_slurm.parse.prefix import MAX_RANK
 
-__all__ = ["Ranks", "Seen", "about", "number", "ranks", "unseen", "whose", "whose_nodes"]
+__all__ = ["LOOPBACK", "Ranks", "Seen", "about", "at_home", "number", "ranks", "unseen", "whose", "whose_nodes"]
 
 #: Launchers' words for the global rank, the surest first. PMI's are last: an interactive shell's step may have them.
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMIX_RANK", "PMI_RANK")
+#: An address by which a node names itself alone.
+LOOPBACK = re.compile(r"localhost(?:\.localdomain)?|127\.[0-9.]{1,11}|::1", re.IGNORECASE)
 _NUMBER = re.compile(r"[0-9]{1,8}\Z", re.ASCII)
 
 
@@ -122,6 +124,18 @@ def whose_nodes(processes: Iterable[Seen]) -> list[str]:
 def about(name: str, one: Seen) -> dict[str, str]:
     """Values for commands that look at the same process. ``host``: where it is."""
     return {"name": name, "host": one.node, "pid": str(one.pid)}
+
+
+def at_home(seen: Iterable[Seen]) -> list[Seen]:
+    """Ranks whose MASTER_ADDR is a loopback on the node of their own rank 0. It listens at all addresses of its node,
+    so they meet it there, while others come to it by the node's name."""
+    local = [one for one in seen if LOOPBACK.fullmatch(one.environment.get("MASTER_ADDR", "").strip())]
+    hosts = {(one.node, *_door(one)) for one in local if one.rank == 0}
+    return [one for one in local if (one.node, *_door(one)) in hosts]
+
+
+def _door(one: Seen) -> tuple[str | None, ...]:
+    return tuple(one.environment.get(name) for name in ("MASTER_PORT", "WORLD_SIZE", "SLURM_STEP_ID"))
 
 
 def number(text: str | None) -> int | None:
