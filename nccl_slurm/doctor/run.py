@@ -386,7 +386,8 @@ class _Doctor(_Run):
         since = self.wish.since if self.wish.since is not None else choice.start or now - 86400.0
         states = self._states(choice)
         where = {"cluster": self.wish.cluster, "region": self.wish.region}
-        seen = observe(self.config, since=since, until=now, nodes=states, slurm=True, **where)
+        told = {"since": since, "until": now, "nodes": states, "by_choice": bool(choice.nodes)}
+        seen = observe(self.config, slurm=True, **told, **where)
         self.left_out += [f"AWS by the environment's region: {seen.place.unused}"] if seen.place.unused else []
         pool = ThreadPoolExecutor(1)
         return pool.submit(lambda: [one for check in self.of("aws") for one in safely(check, seen)])
