@@ -1,6 +1,6 @@
 """Machines that are not there: trees of /proc, /sys, /dev and fake commands, from a few rows.
 
-`of` makes a healthy machine of a kind (p4d, p5, p5en, p6, g5, infiniband, plain); a test changes what it wants and
+`of` makes a healthy machine of a kind (p4d, p5, g5, trn1, infiniband, plain …); a test changes what it wants and
 looks at it through the real `doctor.gather`. Texts have the forms of real commands, of several versions of them.
 """
 
@@ -147,6 +147,7 @@ KINDS: Mapping[str, Kind] = {
         vendor="Supermicro", product="ARS-121GL-NB2B-LCC", gpus=4, name="NVIDIA GB200", links=18, pair="NV18"
     ),
     "g5": Kind(product="g5.48xlarge", gpus=8, name="NVIDIA A10G", pair="PHB", efa=1, fabric=False, power="300.00 W"),
+    "trn1": Kind(product="trn1.32xlarge", efa=8),
     "infiniband": Kind(vendor="NVIDIA", product="DGXH100", gpus=8, links=18, pair="NV18", ib=8),
     "plain": Kind(vendor="QEMU", product="Standard PC", gpus=0),
 }

@@ -12,7 +12,7 @@ from typing import Any
 from nccl_slurm.doctor.check import Finding, NotObserved, Priority, Proof
 from nccl_slurm.doctor.checks.node import machine
 from nccl_slurm.doctor.checks.node.look import Look, NodeCheck, is_absent
-from nccl_slurm.doctor.checks.node.machine import PCI_SOURCES, RDMA_SOURCES
+from nccl_slurm.doctor.checks.node.machine import GPU_SOURCES, RDMA_SOURCES
 from nccl_slurm.doctor.read import efa, procfs
 from nccl_slurm.doctor.read.libraries import Library, version_in_file
 from nccl_slurm.doctor.table import table
@@ -50,6 +50,9 @@ def _cards(look: Look) -> int:
 
 def _plugin(look: Look) -> Iterator[Finding]:
     """Without it NCCL takes sockets over EFA's Ethernet side: ten times slower, and no error."""
+    if machine.has_gpus(look.seen) is False:
+        yield look.not_applicable("this machine has no NVIDIA GPU: NCCL does not run on it")
+        return
     if not _cards(look):
         yield look.not_applicable("no EFA card is here: NCCL needs no plugin for it")
         return
@@ -293,7 +296,7 @@ CHECKS: Iterable[NodeCheck] = (
     NodeCheck(
         "node.ofi-plugin",
         "Ranks have NCCL's plugin for EFA",
-        (*RDMA_SOURCES, *PCI_SOURCES, "ranks", "ofi-plugin"),
+        (*RDMA_SOURCES, *GPU_SOURCES, "ranks", "ofi-plugin"),
         _plugin,
         explains=("fleet.bandwidth",),
     ),
