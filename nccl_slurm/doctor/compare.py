@@ -19,7 +19,7 @@ _KINDS: tuple[Kind, ...] = ("new", "worse", "still", "unseen", "better", "gone")
 #: Higher is worse; UNKNOWN is no grade.
 _GRADE = {"PASS": 0, "NOT-APPLICABLE": 0, "WARN": 1, "FAIL": 2}
 #: Judged of events in a window of time.
-_OF_EVENTS = ("node.xid", "node.oom", "node.kernel", "aws.events", "aws.health-agent")
+_OF_EVENTS = ("node.xid", "node.oom", "node.kernel", "aws.events", "aws.health-agent", "aws.deep-check")
 #: Judged of ranks, and without any of what would start them, or not at all.
 _OF_RANKS = (
     *("node.memlock", "node.nofile", "node.stack", "node.shm", "node.huge-pages", "node.dns"),

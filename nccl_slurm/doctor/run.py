@@ -223,7 +223,10 @@ class _Doctor(_Run):
         except SlurmError as error:
             accounted = ()
             self.left_out.append(f"accounting: {error}")
-        return choose.of_job(job, live, accounted)
+        choice = choose.of_job(job, live, accounted)
+        if more := choose.beside(job, choice.job or choice.ended, live):
+            self.left_out.append(more)
+        return choice
 
     def nodes(self) -> Mapping[str, NodeState]:
         """Raises SlurmUnreachable."""

@@ -65,6 +65,7 @@ ECC = replace(FAIL, since=1000.0)
         (UNTIMED, 900.0, NO_XID, 950.0, "unseen"),
         (ECC, None, PASS, 1100.0, "gone"),  # a state, and no event
         (replace(XID, check="aws.events"), None, replace(NO_XID, check="aws.events"), None, "unseen"),  # a day is asked
+        (replace(XID, check="aws.deep-check"), None, replace(NO_XID, check="aws.deep-check"), None, "unseen"),
         (replace(XID, check="aws.events", since=4e5), None, replace(NO_XID, check="aws.events"), None, "gone"),
     ],
 )

@@ -30,12 +30,14 @@ _IN, _OUT = "IpPermissions", "IpPermissionsEgress"
 class Rules:
     """One direction of one security group: groups that all traffic, and all of TCP's upper ports, is allowed with.
 
-    ``anywhere``: TCP's upper ports with every IPv4 address; ``addresses``: rules by other address ranges."""
+    ``anywhere``: TCP's upper ports with every IPv4 address; ``addresses``: rules by other address ranges; ``some``:
+    groups that fewer of TCP's ports are allowed with."""
 
     everything: frozenset[str]
     tcp: frozenset[str]
     anywhere: bool
     addresses: tuple[str, ...]
+    some: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ def read_rules(group: Mapping[str, Any], direction: str) -> Rules:
     """``direction``: IpPermissions or IpPermissionsEgress of DescribeSecurityGroups."""
     everything: set[str] = set()
     tcp: set[str] = set()
+    some: set[str] = set()
     addresses: list[str] = []
     anywhere = False
     for rule in group.get(direction) or ():
@@ -59,10 +62,11 @@ def read_rules(group: Mapping[str, Any], direction: str) -> Rules:
         everything |= peers if protocol == _ALL else set()
         wide = protocol == _ALL or (protocol in _TCP and _wide(rule))
         tcp |= peers if wide else set()
+        some |= peers if protocol in _TCP and not wide else set()
         ranges = _ranges(rule)
         anywhere = anywhere or (wide and "0.0.0.0/0" in ranges)
         addresses += [f"{protocol} {one}" for one in ranges if protocol == _ALL or protocol in _TCP]
-    return Rules(frozenset(everything), frozenset(tcp), anywhere, tuple(addresses))
+    return Rules(frozenset(everything), frozenset(tcp), anywhere, tuple(addresses), frozenset(some))
 
 
 def _ranges(rule: Mapping[str, Any]) -> list[str]:
@@ -134,6 +138,9 @@ def _judge(
     missing = [one for one in side.ids if one not in known]
     if missing:
         yield Finding(_ID, "UNKNOWN", f"{_what(side, peer, direction)}: EC2 told nothing of {several(missing)}")
+    elif not efa and side is not peer and any(not rule.some.isdisjoint(peer.ids) for rule in rules):
+        text = f"{_what(side, peer, direction)}: allowed on some of TCP's ports alone, which are not judged"
+        yield Finding(_ID, "UNKNOWN", text)
     elif not efa and any(rule.addresses for rule in rules):
         text = f"{_what(side, peer, direction)}: allowed by address ranges alone, which are not judged"
         yield Finding(_ID, "UNKNOWN", text)

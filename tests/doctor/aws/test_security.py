@@ -153,6 +153,36 @@ def test_two_sets_of_groups_that_allow_each_other(joined: Endpoint, network: Net
     assert said(look("aws.security-group", aws())) == [("PASS", None)]
 
 
+@pytest.mark.parametrize(
+    ("ports", "controller", "between"),
+    [
+        ((6817, 6818), "ml.c5.xlarge", {("UNKNOWN", None)}),  # Slurm's own may be all that is meant
+        (None, "ml.c5.xlarge", {("WARN", "P1")}),
+        ((0, 65535), "ml.c5.xlarge", set()),
+        ((6817, 6818), "ml.p5.48xlarge", {("WARN", "P1")}),  # EFA needs protocol -1
+    ],
+)
+def test_some_ports_between_groups_of_other_security_groups(
+    joined: Endpoint,
+    network: Network,
+    ports: tuple[int, int] | None,
+    controller: str,
+    between: set[tuple[str, str | None]],
+) -> None:
+    one, two = network.group(), network.group()
+    for mine, other in ((one, two), (two, one)):
+        rules = [peer(mine)]
+        if ports is not None:
+            rules.append(peer(other, IpProtocol="tcp", FromPort=ports[0], ToPort=ports[1]))
+        network.inbound(mine, *rules)
+        network.outbound(mine, *rules)
+    own = {"SecurityGroupIds": [two], "Subnets": ["subnet-2"]}
+    groups = [group(), group(InstanceGroupName="head", InstanceType=controller, OverrideVpcConfig=own)]
+    vpc = {"SecurityGroupIds": [one], "Subnets": ["subnet-1"]}
+    joined.says(CLUSTER, cluster(VpcConfig=vpc, InstanceGroups=groups))
+    assert set(said(look("aws.security-group", aws()))) == (between or {("PASS", None)})
+
+
 def test_a_flexible_group_has_efa_by_any_of_its_types_or_its_interface(joined: Endpoint, network: Network) -> None:
     one = network.group()
     tcp = peer(one, IpProtocol="tcp", FromPort=0, ToPort=65535)
