@@ -33,6 +33,7 @@ class Gpu:
     bus: str
     name: str = "NVIDIA H100 80GB HBM3"
     uuid: str = ""
+    vbios: str = "96.00.89.00.01"
     volatile: str = "0"
     aggregate: str = "0"
     sram_exceeded: str = "No"
@@ -73,7 +74,7 @@ class Gpu:
         ways = {"bandwidth": "N/A", "route_recovery_in_progress": "N/A", "route_unhealthy": "N/A", **self.health}
         health = "".join(f"<{name}>{word}</{name}>" for name, word in ways.items())
         return f"""<gpu id="0000{self.bus}.0"><product_name>{self.name}</product_name>
-<uuid>{self.uuid or "GPU-" + self.bus}</uuid><minor_number>0</minor_number><vbios_version>96.00.89.00.01</vbios_version>
+<uuid>{self.uuid or "GPU-" + self.bus}</uuid><minor_number>0</minor_number><vbios_version>{self.vbios}</vbios_version>
 <mig_mode><current_mig>{self.mig}</current_mig></mig_mode><persistence_mode>Enabled</persistence_mode>
 <gpu_recovery_action>{self.recovery}</gpu_recovery_action>
 <gpu_reset_status><reset_required>{self.reset_required}</reset_required>

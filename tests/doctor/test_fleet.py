@@ -88,6 +88,8 @@ def test_drivers_of_two_kinds_of_machines_may_differ(tmp_path: Path) -> None:
         (lambda m: m.every_gpu(width="8x"), "P1", "PCIe lanes of GPUs"),
         (lambda m: m.every_gpu(width="8x", width_max="8x"), None, ""),
         (lambda m: m.every_gpu(power="350.00 W", power_default="350.00 W"), None, ""),
+        (lambda m: m.every_gpu(vbios="96.00.30.00.01"), "P2", "GPU firmware (VBIOS)"),
+        (lambda m: m.every_gpu(vbios="96.00.30.00.01", name="NVIDIA H200"), None, ""),
         (lambda m: m.files.update({"/sys/class/net/eth0/mtu": "1500"}), "P1", "MTU"),
         (lambda m: m.files.update({"/sys/class/infiniband/mlx5_2/fw_ver": "28.39.1"}), "P2", "firmware of RDMA cards"),
     ],
@@ -255,6 +257,16 @@ def test_no_table_of_instance_types_decides() -> None:
     """W39, contradictions: 78 GB/s of a pair of p4d is what its peers have, whatever a page expects."""
     texts = {f"{a}-{b}.txt": output(78.0, a, b) for a, b in (("n1", "n2"), ("n3", "n4"), ("n5", "n6"))}
     assert {one.status for one in judge(texts)} == {"PASS"}
+
+
+def test_a_slow_pair_of_nodes_that_are_fast_with_others_accuses_neither() -> None:
+    texts = {}
+    for pairs in sweep.pairs(["n1", "n2", "n3", "n4"]):
+        for pair in pairs:
+            texts[f"{'-'.join(pair)}.txt"] = output(100.0 if set(pair) == {"n1", "n2"} else 480.0, *pair)
+    (found,) = [one for one in judge(texts) if one.status not in ("PASS", "UNKNOWN")]
+    assert (found.status, found.priority, sorted(found.nodes)) == ("WARN", "P1", ["n1", "n2"])
+    assert "each of its nodes is fast with others" in found.text
 
 
 def test_the_common_node_of_slow_pairs_is_named() -> None:

@@ -34,12 +34,13 @@ _SOURCES = (
 @dataclass(frozen=True)
 class Item:
     """``read`` raises NotObserved or gives None where a node does not tell. ``by``: compare only nodes with the same
-    machine type, or with ranks of the same job. ``priority`` of a difference; ``fatal``: with it a job can't run."""
+    machine type (``board``: and the same GPUs), or with ranks of the same job. ``priority`` of a difference; ``fatal``:
+    with it a job can't run."""
 
     name: str
     priority: Priority
     read: Callable[[Observation], str | None]
-    by: Literal["", "type", "job"] = ""
+    by: Literal["", "type", "board", "job"] = ""
     fatal: bool = False
 
 
@@ -54,6 +55,14 @@ def _cuda(seen: Observation) -> str | None:
 
 def _vbios(seen: Observation) -> str | None:
     return _joined(gpu.vbios for gpu in machine.gpus(seen))
+
+
+def _boards(seen: Observation) -> str:
+    """One kind of machine may have other GPUs in it."""
+    try:
+        return _joined(gpu.name for gpu in machine.gpus(seen)) or ""
+    except NotObserved:
+        return ""
 
 
 def _power(seen: Observation) -> str | None:
@@ -122,7 +131,7 @@ ITEMS: Sequence[Item] = (
     Item("EFA driver", "P1", lambda seen: seen.text("efa-module").strip() or None, by="type"),
     Item("kernel", "P2", _kernel),
     Item("operating system", "P2", _os),
-    Item("GPU firmware (VBIOS)", "P2", _vbios, by="type"),
+    Item("GPU firmware (VBIOS)", "P2", _vbios, by="board"),
     Item("power limit of GPUs", "P1", _power, by="type"),
     Item("PCIe lanes of GPUs", "P1", _lanes, by="type"),
     Item("firmware of RDMA cards", "P2", _firmware, by="type"),
@@ -156,8 +165,10 @@ def _findings(fleet: Fleet) -> Iterator[Finding]:
     if len(fleet.nodes) < 2:
         yield Finding(_ID, "NOT-APPLICABLE", "one node has nothing to be compared with")
         return
+    types = {node: machine.dmi(seen).get("product_name", "") for node, seen in fleet.nodes.items()}
     keys = {
-        "type": {node: machine.dmi(seen).get("product_name", "") for node, seen in fleet.nodes.items()},
+        "type": types,
+        "board": {node: f"{types[node]} {_boards(seen)}" for node, seen in fleet.nodes.items()},
         "job": {node: machine.jobs(seen) for node, seen in fleet.nodes.items()},
     }
     alike: dict[tuple[str, ...], list[str]] = {}
@@ -191,7 +202,7 @@ def _groups(item: Item, values: Mapping[str, str], keys: Mapping[str, Mapping[st
         return
     key = keys[item.by]
     for one in sorted({key[node] for node in values}):
-        if one or item.by == "type":
+        if one or item.by != "job":
             yield {node: value for node, value in values.items() if key[node] == one}
 
 
