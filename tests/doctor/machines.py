@@ -291,11 +291,13 @@ def journal(records: Iterable[tuple[float, str]], first: float = BOOT + 1.0) -> 
     return "\n".join(map(json.dumps, rows))
 
 
-def limits_text(memlock: str = "unlimited", stack: str = "8388608", nofile: str = "1048576") -> str:
+def limits_text(
+    memlock: str = "unlimited", stack: str = "8388608", nofile: str = "1048576", hard: str = "1048576"
+) -> str:
     return (
         "Limit                     Soft Limit           Hard Limit           Units     \n"
         f"Max stack size            {stack:<20} unlimited            bytes     \n"
-        f"Max open files            {nofile:<20} 1048576              files     \n"
+        f"Max open files            {nofile:<20} {hard:<20} files     \n"
         f"Max locked memory         {memlock:<20} unlimited            bytes     \n"
     )
 
