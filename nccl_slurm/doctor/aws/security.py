@@ -7,6 +7,7 @@ rule by addresses does not carry it (EC2 User Guide, EFA). `OverrideVpcConfig` t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -22,6 +23,8 @@ __all__ = ["SECURITY_GROUP", "Rules", "allows", "read_rules"]
 
 _ID = "aws.security-group"
 _ALL, _TCP = "-1", ("tcp", "6")
+#: P, G and Trn types, Inferentia; controllers and logins are of others.
+_ACCELERATED = re.compile(r"ml\.(?:p|g|gr|trn|inf)[0-9]")
 _PORTS = (1024, 65535)
 _IN, _OUT = "IpPermissions", "IpPermissionsEgress"
 
@@ -42,11 +45,14 @@ class Rules:
 
 @dataclass(frozen=True)
 class _Side:
-    """Instance groups that have the same security groups."""
+    """Instance groups that have the same security groups. ``alone``: one instance without EFA, a login's as a rule: it
+    has nobody in it to reach. ``computes``: some have GPUs or other accelerators."""
 
     ids: tuple[str, ...]
     names: tuple[str, ...]
     efa: bool
+    alone: bool = False
+    computes: bool = True
 
 
 def read_rules(group: Mapping[str, Any], direction: str) -> Rules:
@@ -110,7 +116,16 @@ def _sides(cluster: Cluster) -> list[_Side]:
         vpc = cluster.vpc_of(group)
         if vpc and vpc.groups:
             found.setdefault(tuple(sorted(set(vpc.groups))), []).append(group)
-    return [_Side(ids, tuple(one.name for one in groups), any(map(_has_efa, groups))) for ids, groups in found.items()]
+    return [_side(ids, groups) for ids, groups in found.items()]
+
+
+def _side(ids: tuple[str, ...], groups: Sequence[Group]) -> _Side:
+    efa = any(map(_has_efa, groups))
+    told = [(one.current, one.target) for one in groups]
+    most = sum(max(current or 0, target or 0) for current, target in told)
+    alone = not efa and most <= 1 and all(None not in each for each in told)
+    computes = any(_ACCELERATED.match(kind) for one in groups for kind in one.kinds) or not any(g.kinds for g in groups)
+    return _Side(ids, tuple(one.name for one in groups), efa, alone, computes or efa)
 
 
 def _has_efa(group: Group) -> bool:
@@ -118,7 +133,7 @@ def _has_efa(group: Group) -> bool:
 
 
 def _within(aws: Aws, side: _Side, known: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    for direction in (_IN, _OUT):
+    for direction in () if side.alone else (_IN, _OUT):
         yield from _judge(aws, side, side, direction, known, efa=side.efa)
 
 
@@ -157,15 +172,16 @@ def _what(side: _Side, peer: _Side, direction: str) -> str:
 def _lacks(
     aws: Aws, side: _Side, peer: _Side, direction: str, known: Mapping[str, Mapping[str, Any]], *, efa: bool
 ) -> Finding:
-    """Nodes of one side can't work at all without it; between two sides only jobs that span both are hit."""
+    """Nodes of one side can't work at all without it; between two sides only jobs that span both are hit, and those
+    that don't compute may have nothing to say to each other."""
     wanted = "protocol -1" if efa else "protocol -1, or all TCP ports,"
     way = "outbound" if direction == _OUT else "inbound"
     text = f"{_what(side, peer, direction)}: no {way} rule of {several(list(side.ids))} allows {wanted} with "
     text += "one of these groups" if side is peer else several(list(peer.ids))
     values = {"group_id": side.ids[0], "peer_id": peer.ids[0], "direction": way}
     proofs = tuple(_proof(aws, one, known[one], direction) for one in side.ids)
-    priority = "P0" if side is peer else "P1"
-    return Finding(_ID, "FAIL" if side is peer else "WARN", text, priority, proofs=proofs, values=values)  # type: ignore[arg-type]
+    sure = side is peer and side.computes
+    return Finding(_ID, "FAIL" if sure else "WARN", text, "P0" if sure else "P1", proofs=proofs, values=values)
 
 
 def _proof(aws: Aws, number: str, group: Mapping[str, Any], direction: str) -> Proof:

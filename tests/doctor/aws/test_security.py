@@ -154,6 +154,28 @@ def test_two_sets_of_groups_that_allow_each_other(joined: Endpoint, network: Net
 
 
 @pytest.mark.parametrize(
+    ("kind", "current", "target", "expected"),
+    [
+        ("ml.m5.xlarge", 1, 1, {("PASS", None)}),  # a login: it has nobody to reach there
+        ("ml.m5.xlarge", 2, 2, {("WARN", "P1")}),
+        ("ml.m5.xlarge", None, None, {("WARN", "P1")}),
+        ("ml.g5.2xlarge", 1, 1, {("PASS", None)}),
+        ("ml.g5.2xlarge", 1, 4, {("FAIL", "P0")}),
+        ("ml.p5.48xlarge", 1, 1, {("FAIL", "P0")}),  # AWS's own EFA check runs there when it is made
+    ],
+)
+def test_rules_inside_a_group_are_for_those_who_have_peers_in_it(
+    joined: Endpoint, network: Network, kind: str, current: Any, target: Any, expected: set[tuple[str, str | None]]
+) -> None:
+    one = network.group()
+    counts = {"CurrentCount": current, "TargetCount": target}
+    mine = {key: value for key, value in group(InstanceType=kind, **counts).items() if value is not None}
+    vpc = {"SecurityGroupIds": [one], "Subnets": ["subnet-1"]}
+    joined.says(CLUSTER, cluster(VpcConfig=vpc, InstanceGroups=[mine]))
+    assert set(said(look("aws.security-group", aws()))) == expected
+
+
+@pytest.mark.parametrize(
     ("ports", "controller", "between"),
     [
         ((6817, 6818), "ml.c5.xlarge", {("UNKNOWN", None)}),  # Slurm's own may be all that is meant
