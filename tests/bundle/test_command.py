@@ -179,6 +179,11 @@ def test_a_dry_run_ends_as_the_real_one_would(site: Path) -> None:
     assert status("42", "--config", site, "-o", path, "--dry-run") == 1
     assert "would be written" in run("42", "--config", site, "-o", path, "--dry-run", "--force")
     assert path.read_text() == "mine"
+    (site.parent / "folder").mkdir()
+    for words in (["-o", "/nonexistent/x"], ["-o", path / "x"], ["-o", site.parent / "folder", "--force"]):
+        assert status("42", "--config", site, *words) == status("42", "--config", site, *words, "--dry-run") == 1
+    told = run("42", "--config", site, "--folder", "-o", f"{site.parent}/new/", "--dry-run")
+    assert "would be written" in told and not (site.parent / "new").exists()
 
 
 def test_what_is_there_stays(site: Path) -> None:
