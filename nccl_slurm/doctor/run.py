@@ -146,7 +146,9 @@ class _Here(_Run):
         self.looked = Looked([node], ways={"local": [node]}, with_ranks=[node] if has_ranks(seen) else [])
         self.since = self.wish.since
         found = [one for check in self.of("node") for one in of_node(check, seen)]
-        view = JobObserved(str(self.wish.job), job or 0, Fleet({node: seen}), output_why="not read with --local")
+        view = JobObserved(
+            str(self.wish.job), job or 0, Fleet({node: seen}), output_why="not read with --local", part=True
+        )
         return found + [one for check in self.of("job") for one in safely(check, view)]
 
 
@@ -350,7 +352,8 @@ class _Doctor(_Run):
 
     def _job_view(self, choice: Choice, fleet: Fleet) -> JobObserved:
         assert self.wish.job is not None and choice.raw_id is not None
-        view = JobObserved(self.wish.job, choice.raw_id, fleet, choice.job)
+        part = choice.of is not None or (choice.job is not None and choice.job.het_job_id is not None)
+        view = JobObserved(self.wish.job, choice.raw_id, fleet, choice.job, part=part)
         if choice.job is None:
             return replace(view, output_why="the job has ended: `nccl-slurm report` tells of its output")
         return self._with_output(view) if self.of("job") else view

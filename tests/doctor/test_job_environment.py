@@ -162,6 +162,20 @@ def test_what_was_not_seen_is_not_gone(more: Any) -> None:
     assert "FAIL P0" not in words(said(CHECK, job(told, **more)))
 
 
+@pytest.mark.parametrize(("part", "expected"), [(True, ["PASS"]), (False, ["FAIL P0"])])
+def test_ranks_of_nodes_that_were_not_looked_at_are_not_gone(part: bool, expected: list[str]) -> None:
+    """A sample of the nodes, this node alone, or a component of a heterogeneous job."""
+    told = even(32, 4)
+    del told["n2"]
+    assert words(said(CHECK, job(told, part=part))) == expected
+
+
+@pytest.mark.parametrize("part", [True, False])
+def test_who_meets_elsewhere_among_those_who_were_looked_at(part: bool) -> None:
+    found = said(CHECK, job(changed(3, MASTER_ADDR="n9"), part=part))
+    assert words(found) == ["WARN P0" if part else "FAIL P0"]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "priority"),
     [

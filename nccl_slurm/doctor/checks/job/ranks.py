@@ -47,7 +47,7 @@ class Seen:
 @dataclass(frozen=True)
 class Ranks:
     """``unseen``: node → why none of its ranks could be read. ``idle``: nodes that certainly have none. ``more``: some
-    were left out on a node."""
+    were left out, on a node or with their nodes."""
 
     seen: Sequence[Seen]
     unseen: Mapping[str, str]
@@ -69,7 +69,7 @@ def ranks(observed: JobObserved) -> Ranks:
     observed.ranks()
     processes: list[Seen] = []
     unseen = dict(observed.fleet.silent)
-    more = False
+    more = observed.part
     for name, node in sorted(observed.fleet.nodes.items()):
         try:
             told = _told(node)
