@@ -146,6 +146,25 @@ def test_a_rank_twice_fails() -> None:
     assert "more than once: 1" in found.text
 
 
+NCCL = {"libraries": ["/opt/lib/libnccl.so.2"]}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (NCCL, {}, ["PASS"]),  # a tracker's daemon: it left its parent, and has its environment
+        (NCCL, {"libraries": ["/x/libcuda.so.1"]}, ["PASS"]),
+        (NCCL, NCCL, ["FAIL P0"]),
+        ({}, {}, ["FAIL P0"]),  # nothing tells which is the rank
+    ],
+)
+def test_a_helper_that_a_rank_left_beside_it_is_no_second_one(first: Any, second: Any, expected: list[str]) -> None:
+    told = even()
+    told["n1"] = [{**one, **first} if one["pid"] == 1000 else one for one in told["n1"]]
+    told["n1"].append({**rank(0, 4, NCCL_ALGO="Ring" if second != first else ""), "pid": 8888, "parent": 1, **second})
+    assert words(said(CHECK, job(told))) == expected
+
+
 @pytest.mark.parametrize("gone", [0, 3, 5])
 def test_a_rank_without_a_process_is_told(gone: int) -> None:
     told = {node: [one for one in rows if one["pid"] != 1000 + gone] for node, rows in even(8).items()}

@@ -93,8 +93,22 @@ def ranks(observed: JobObserved) -> Ranks:
 def _real(processes: Sequence[Seen]) -> list[Seen]:
     """Those that a launcher numbered; else those with NCCL; else all. Jobs have helpers that look at GPUs too."""
     numbered = [one for one in processes if one.told_by in _RANK[:2]]
-    with_nccl = [one for one in processes if any("/libnccl.so" in path for path in one.libraries)]
-    return numbered or with_nccl or list(processes)
+    with_nccl = [one for one in processes if _has_nccl(one)]
+    return _without_helpers(numbered) or with_nccl or list(processes)
+
+
+def _without_helpers(numbered: Sequence[Seen]) -> list[Seen]:
+    """A daemon that a rank started (of a tracker, of a profiler) has its environment, and no NCCL."""
+    ranked = {_self(one) for one in numbered if _has_nccl(one)}
+    return [one for one in numbered if _has_nccl(one) or _self(one) not in ranked]
+
+
+def _self(one: Seen) -> tuple[str, int | None, tuple[str | None, ...]]:
+    return one.node, one.rank, _door(one)
+
+
+def _has_nccl(one: Seen) -> bool:
+    return any("/libnccl.so" in path for path in one.libraries)
 
 
 def unseen(check: str, found: Ranks) -> Iterable[Finding]:
