@@ -50,7 +50,7 @@ def measured(texts: Mapping[str, str]) -> tuple[list[Measured], list[Finding]]:
         bad += _faulty(name, run)
         line = run.largest
         if line is not None and run.whole and run.hosts:
-            good.append(Measured(name, run.test, tuple(run.hosts), run.ranks, line.size, line.busbw, run.gpu))
+            good.append(Measured(name, run.test, tuple(sorted(run.hosts)), run.ranks, line.size, line.busbw, run.gpu))
         elif run.whole:
             bad.append(Finding(_ID, "UNKNOWN", f"{name}: does not tell its nodes or its figures"))
     return good, bad
