@@ -34,26 +34,33 @@ class Ledger:
         self.enter(self._client.accounting(ids, since=since))
 
     def enter(self, records: Iterable[Accounted]) -> None:
-        for record in merged(r for r in records if r.cluster == self._cluster):
-            known = self._store.runs_of_raw(self._cluster, record.raw_id)
-            number = run_number(known, record.start or 0.0)
-            before = next((run for run in known if run.run == number), None)
+        ours = merged(r for r in records if r.cluster == self._cluster)
+        known = self._store.runs_of_all(self._cluster, (record.raw_id for record in ours))
+        changed: dict[tuple[int, int], RunRow] = {}
+        for record in ours:
+            runs = {run.run: changed.get((run.raw_id, run.run), run) for run in known[record.raw_id]}
+            number = run_number(list(runs.values()), record.start or 0.0)
+            before = runs.get(number)
             if before is None or before.status in OPEN:
-                self._enter_one(record, number, before)
+                row = _entered(record, number, before)
+                if row != before:
+                    changed[record.raw_id, number] = row
+                    known[record.raw_id] += [row] if before is None else []
+        self._store.upsert_runs(list(changed.values()))
 
     def enter_live(self, jobs: Iterable[LiveJob]) -> None:
         """Without slurmdbd the end of a run is what slurmctld says of it until MinJobAge is over."""
         ended = (job for job in jobs if job.state in FINAL_STATES and job.start is not None and job.end is not None)
         self.enter([alike(Accounted, job, cluster=self._cluster) for job in ended])
 
-    def _enter_one(self, record: Accounted, number: int, before: RunRow | None) -> None:
-        row = _row(record, number, before)
-        if record.final and record.state != "RESIZING" and not _is_stub(record):
-            what, _ = disposition(row.as_job())
-            if what != "open":
-                row = replace(row, status="final" if what == "ignore" else "settling", disposition=what)
-        if row != before:
-            self._store.upsert_run(row)
+
+def _entered(record: Accounted, number: int, before: RunRow | None) -> RunRow:
+    row = _row(record, number, before)
+    if record.final and record.state != "RESIZING" and not _is_stub(record):
+        what, _ = disposition(row.as_job())
+        if what != "open":
+            return replace(row, status="final" if what == "ignore" else "settling", disposition=what)
+    return row
 
 
 def _is_stub(record: Accounted) -> bool:

@@ -30,6 +30,9 @@ def _recovering(reason: str | None) -> bool:
     return (reason or "").startswith("Action:")
 
 
+#: Scripts of arrays that are kept, the newest.
+_SCRIPTS = 64
+
 Fill = Callable[[Sequence[NodeState], float], Sequence[NodeEventRow]]
 
 
@@ -127,6 +130,7 @@ class JobWatch:
         self._clock = clock
         self._cluster = cluster
         self._seen: dict[int, LiveJob] = {}
+        self._scripts: dict[int, str] = {}  # of arrays
         self._asked = False
 
     @property
@@ -137,9 +141,10 @@ class JobWatch:
     def poll(self) -> list[LiveJob]:
         """All live jobs as Slurm told them; those that have (had) nodes are in the store afterwards."""
         jobs = {job.raw_id: job for job in self._client.jobs()}
-        for job in jobs.values():
-            if job.nodes and job.start is not None and job.state != "PENDING" and self._seen.get(job.raw_id) != job:
-                self._keep(job, job.start)
+        new = [job for job in jobs.values() if _has_begun(job) and self._seen.get(job.raw_id) != job]
+        known = self._store.runs_of_all(self._cluster, (job.raw_id for job in new))
+        rows = [self._row(job, job.start or 0.0, known[job.raw_id]) for job in new]
+        self._store.upsert_runs([row for row in rows if row is not None])
         self._seen, self._asked = jobs, True
         return list(jobs.values())
 
@@ -148,10 +153,10 @@ class JobWatch:
         job = self._seen.get(raw_id)
         return job is not None and job.state not in FINAL_STATES
 
-    def _keep(self, job: LiveJob, start: float) -> None:
-        known = self._store.runs_of_raw(self._cluster, job.raw_id)
+    def _row(self, job: LiveJob, start: float, known: Sequence[RunRow]) -> RunRow | None:
+        """None where the store has all that is known."""
         if job.state == "COMPLETING" and (known or job.restarts):
-            return  # while a requeued job ends, squeue's start moves each second: that is no new run
+            return None  # while a requeued job ends, squeue's start moves each second: that is no new run
         number = run_number(known, start)
         before = next((run for run in known if run.run == number), None)
         row = alike(
@@ -160,26 +165,50 @@ class JobWatch:
             cluster=self._cluster,
             run=number,
             nodes=_union(before.nodes if before else (), job.nodes),
-            log_paths=tuple(before.log_paths if before else script_paths(self._client, job)),
+            log_paths=tuple(before.log_paths if before else self._log_paths(job)),
             live_reason=job.reason,
         )
         if before is None:
-            self._store.upsert_run(row)
-        elif before.with_live(row) != before:
-            self._store.upsert_run(before.with_live(row))
+            return row
+        told = before.with_live(row)
+        return None if told == before else told
+
+    def _log_paths(self, job: LiveJob) -> list[str]:
+        """All tasks of an array have one script: thousands of them would be as many questions to slurmctld."""
+        if job.array_job_id is None:
+            return script_paths(self._client, job)
+        script = self._scripts.get(job.array_job_id) or _script(self._client, job)
+        if script is not None and job.array_job_id not in self._scripts:
+            if len(self._scripts) >= _SCRIPTS:
+                self._scripts.pop(next(iter(self._scripts)))
+            self._scripts[job.array_job_id] = script
+        return _named_in(script, job)
+
+
+def _has_begun(job: LiveJob) -> bool:
+    return bool(job.nodes) and job.start is not None and job.state != "PENDING"
 
 
 def script_paths(client: SchedulerClient, job: LiveJob) -> list[str]:
     """Where the job's batch script says that its steps write; none where it can't be had."""
+    return _named_in(_script(client, job), job)
+
+
+def _script(client: SchedulerClient, job: LiveJob) -> str | None:
     if not job.batch or not job.workdir:
-        return []
+        return None
     try:
-        script = client.batch_script(job.id)
+        return client.batch_script(job.id)
     except SlurmError:
+        return None
+
+
+def _named_in(script: str | None, job: LiveJob) -> list[str]:
+    if not script or not job.workdir:
         return []
     known = {"SLURM_JOB_ID": str(job.raw_id), "SLURM_JOB_NAME": job.name, "USER": job.user or "\0"}
     known["SLURM_SUBMIT_DIR"] = job.workdir
-    return log_paths(script or "", job.workdir, known)
+    return log_paths(script, job.workdir, known)
 
 
 def _union(one: Sequence[str], two: Iterable[str]) -> tuple[str, ...]:

@@ -8,7 +8,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, and_, case, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from nccl_slurm.history.database import Database, chunks, fitting
 from nccl_slurm.history.rows import NodeSeen, RunRow
@@ -21,25 +36,38 @@ __all__ = ["Runs", "of_run"]
 _WELL = ("COMPLETED", "PREEMPTED", "REQUEUED")
 #: Log files are named anew at least so often; the index on start keeps the search short.
 _NEAR_S = 30 * 86400.0
+#: Runs in one transaction: others who write to the store wait for less than a second.
+_TOGETHER = 250
 _LISTS = ("nodes", "steps", "log_paths")
 
 
 class Runs(Database):
     def upsert_run(self, row: RunRow) -> None:
         """Insert the run, or replace all that is stored of it."""
-        key = (row.cluster, row.raw_id, row.run)
-        values = fitting(runs, _values(row))
-        with self._writing() as connection:
-            if not connection.execute(update(runs).where(of_run(runs, *key)).values(values)).rowcount:
-                connection.execute(insert(runs).values(values))
-            _keep_nodes(connection, key, row.nodes)
+        self.upsert_runs([row])
+
+    def upsert_runs(self, rows: Sequence[RunRow]) -> None:
+        """Each as `upsert_run`; those of an array's end in a few transactions, for the disk is synced with each."""
+        for at in range(0, len(rows), _TOGETHER):
+            with self._writing() as connection:
+                for row in rows[at : at + _TOGETHER]:
+                    _upsert(connection, row)
 
     def run(self, cluster: str, raw_id: int, run: int) -> RunRow | None:
         return next(iter(self._runs(of_run(runs, cluster, raw_id, run))), None)
 
     def runs_of_raw(self, cluster: str, raw_id: int) -> tuple[RunRow, ...]:
         """All runs of one raw job id, oldest first."""
-        return self._runs(runs.c.cluster == cluster, runs.c.raw_id == raw_id)
+        with self._reading() as connection:
+            return tuple(map(_row, connection.execute(_OF_RAW, {"of_cluster": cluster, "of_raw_id": raw_id})))
+
+    def runs_of_all(self, cluster: str, raw_ids: Iterable[int]) -> dict[int, list[RunRow]]:
+        """As `runs_of_raw`, by raw id; those without a run have an empty list."""
+        found: dict[int, list[RunRow]] = {raw_id: [] for raw_id in raw_ids}
+        with self._reading() as connection:
+            for raw_id, known in found.items():
+                known += map(_row, connection.execute(_OF_RAW, {"of_cluster": cluster, "of_raw_id": raw_id}))
+        return found
 
     def runs_of(self, job_id: str) -> tuple[RunRow, ...]:
         """Runs of a job id as users type it, oldest first.
@@ -119,7 +147,7 @@ class Runs(Database):
         return {node: int(count) for node, count in found}
 
     def _runs(self, *where: ColumnElement[bool], limit: int | None = None) -> tuple[RunRow, ...]:
-        query = select(runs).where(*where).order_by(runs.c.start, runs.c.raw_id, runs.c.run).limit(limit)
+        query = _oldest_first(*where).limit(limit)
         with self._reading() as connection:
             return tuple(map(_row, connection.execute(query)))
 
@@ -133,15 +161,40 @@ def _same_run() -> ColumnElement[bool]:
     return of_run(run_nodes, runs.c.cluster, runs.c.raw_id, runs.c.run)
 
 
-def _keep_nodes(connection: Connection, key: tuple[str, int, int], nodes: Iterable[str]) -> None:
+def _oldest_first(*where: ColumnElement[bool]) -> Select[Any]:
+    return select(runs).where(*where).order_by(runs.c.start, runs.c.raw_id, runs.c.run)
+
+
+#: An array's end is thousands of these in a row. To put such a statement together takes three times as long as SQLite
+#: takes for it.
+_BOUND: tuple[Any, ...] = (bindparam("of_cluster"), bindparam("of_raw_id"), bindparam("of_run"))
+_REPLACE = update(runs).where(of_run(runs, *_BOUND))
+_INSERT = insert(runs)
+_OF_RAW = _oldest_first(runs.c.cluster == _BOUND[0], runs.c.raw_id == _BOUND[1])
+_NODES = select(run_nodes.c.node).where(of_run(run_nodes, *_BOUND))
+
+
+def _key(cluster: str, raw_id: int, run: int) -> dict[str, Any]:
+    """Of a run, for `_BOUND`."""
+    return {"of_cluster": cluster, "of_raw_id": raw_id, "of_run": run}
+
+
+def _upsert(connection: Connection, row: RunRow) -> None:
+    key, values = _key(row.cluster, row.raw_id, row.run), fitting(runs, _values(row))
+    if not connection.execute(_REPLACE, {**values, **key}).rowcount:
+        connection.execute(_INSERT, values)
+    _keep_nodes(connection, key, row.nodes)
+
+
+def _keep_nodes(connection: Connection, key: dict[str, Any], nodes: Iterable[str]) -> None:
     wanted = set(nodes)
-    stored = set(connection.scalars(select(run_nodes.c.node).where(of_run(run_nodes, *key))))
+    stored = set(connection.scalars(_NODES, key))
     if stored - wanted:
         gone = run_nodes.c.node.in_(sorted(stored - wanted))
-        connection.execute(delete(run_nodes).where(of_run(run_nodes, *key), gone))
+        connection.execute(delete(run_nodes).where(of_run(run_nodes, *key.values()), gone))
     if wanted - stored:
         names = ("cluster", "raw_id", "run")
-        rows = [{**dict(zip(names, key, strict=True)), "node": node} for node in sorted(wanted - stored)]
+        rows = [{**dict(zip(names, key.values(), strict=True)), "node": node} for node in sorted(wanted - stored)]
         connection.execute(insert(run_nodes), [fitting(run_nodes, row) for row in rows])
 
 

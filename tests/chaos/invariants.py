@@ -150,10 +150,12 @@ class Stored:
         return {(row["raw_id"], row["run"]): json.loads(zlib.decompress(row["report"])) for row in found}
 
 
-def wait_settled(cluster: Cluster, timeout_s: float, *, waiting: Sequence[str] = ("queued",)) -> bool:
+def wait_settled(
+    cluster: Cluster, timeout_s: float, *, waiting: Sequence[str] = ("queued",), every: float = 1.0
+) -> bool:
     """Until each run of accounting is final in the store, each report published, and no comment is in one of the
     ``waiting`` states. What could not be published when it was made is tried again once a minute (docs/daemon.md)."""
-    return wait_until(lambda: _settled(cluster, waiting), timeout_s, every=1.0)
+    return wait_until(lambda: _settled(cluster, waiting), timeout_s, every=every)
 
 
 def _settled(cluster: Cluster, waiting: Sequence[str]) -> bool:

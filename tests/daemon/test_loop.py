@@ -107,6 +107,35 @@ def end_badly(lab: Lab, nodes: str = "n[1-2]") -> int:
     return job
 
 
+def test_tasks_of_an_array_are_kept_together_and_their_script_is_asked_for_once(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    told = lab.slurm.batch_script
+
+    def counted(job_id: str) -> str | None:
+        asked.append(job_id)
+        return told(job_id)
+
+    monkeypatch.setattr(lab.slurm, "batch_script", counted)
+    script = "#!/bin/sh\nsrun -o /w/logs/$SLURM_JOB_ID.%t python train.py\n"
+    tasks = [
+        lab.slurm.submit("n1", array=(4000, task), script=script, workdir="/w", stdout=f"/w/{task}")
+        for task in range(9)
+    ]
+    lab.daemon.tick()
+    writes = lab.store.writes
+    kept = [run for task in tasks for run in lab.store.runs_of_raw("c", task)]
+    assert [run.id for run in kept] == [f"4000_{task}" for task in range(9)] and len(asked) == 1
+    assert all(any(str(run.raw_id) in path for path in run.log_paths) for run in kept)  # each has its own folders
+    for task in tasks:
+        lab.slurm.end(task, "FAILED", **FAILED)
+        lab.hint(task)
+    lab.run(2)
+    assert {run.status for task in tasks for run in lab.store.runs_of_raw("c", task)} == {"settling"}
+    assert lab.store.writes - writes < len(tasks)
+
+
 def test_speaks_when_the_last_record_is_there(lab: Lab) -> None:
     job = end_badly(lab)
     lab.record(job, "n1")

@@ -60,6 +60,18 @@ def test_a_run_comes_back_as_it_was(store: Store) -> None:
     assert full.as_job().steps == full.steps
 
 
+def test_many_runs_at_once(store: Store) -> None:
+    """More than go into one transaction; the later word on a run counts."""
+    many = [run(number) for number in range(1, 600)]
+    writes = store.writes
+    store.upsert_runs([*many, run(7, gpus=3)])
+    assert store.writes - writes == 3
+    found = store.runs_of_all("lab", [1, 7, 599, 600])
+    assert found == {1: [run(1)], 7: [run(7, gpus=3)], 599: [run(599)], 600: []}
+    store.upsert_runs([])
+    assert store.writes - writes == 3 and store.runs_of_all("lab", []) == {}
+
+
 def test_a_run_changes_and_its_nodes_with_it(store: Store) -> None:
     store.upsert_run(run())
     store.upsert_run(run(nodes=("n2", "n3"), gpus=4))
