@@ -76,11 +76,19 @@ def step(number: str, *ranks: int, node: str = "n1", **more: str) -> Rows:
         ),
         pytest.param(step("0", 0, 1), step("1", 2, 3), ["FAIL P0"], "MASTER_PORT differs", id="halves of one program"),
         pytest.param(
+            step("0", 0, 1, 2, 3),
+            step("0", 0, MASTER_PORT="29509"),
+            ["FAIL P0"],
+            "no process of ranks 1-3",
+            id="in one step, one whole",
+        ),
+        pytest.param(step("0", 0, WORLD_SIZE="1") * 3, [], ["PASS"], "", id="programs of one rank each"),
+        pytest.param(
             [*step("0", 0, 1), *step("0", 0, MASTER_PORT="29509")],
-            step("0", 2, 3),
+            step("0", 2),
             ["FAIL P0"],
             "MASTER_PORT differs",
-            id="in one step",
+            id="in one step, none whole",
         ),
     ],
 )

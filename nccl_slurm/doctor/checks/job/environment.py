@@ -103,7 +103,8 @@ def _places(observed: JobObserved) -> dict[str, str]:
 
 def _are_apart(groups: _Worlds) -> bool:
     """Several worlds in a job are no fault where each is whole: several programs may run side by side. Nor where they
-    have ranks of the same numbers in other steps: one that lacks a rank waits for its own."""
+    have ranks of the same numbers, and are in other steps or one of them is whole: who lacks a rank waits for its own.
+    """
     worlds_of = list(groups.values())
     if len(worlds_of) < 2:
         return False
@@ -111,9 +112,13 @@ def _are_apart(groups: _Worlds) -> bool:
 
 
 def _are_programs(one: Sequence[Seen], two: Sequence[Seen]) -> bool:
+    if {each.rank for each in one}.isdisjoint(each.rank for each in two):
+        return False
+    if _is_whole(one) or _is_whole(two):
+        return True
     steps = [{each.environment.get("SLURM_STEP_ID") for each in members} for members in (one, two)]
     told = None not in steps[0] | steps[1]
-    return told and steps[0].isdisjoint(steps[1]) and not {each.rank for each in one}.isdisjoint(e.rank for e in two)
+    return told and steps[0].isdisjoint(steps[1])
 
 
 def _meetings(found: Ranks, groups: _Worlds) -> Iterator[Finding]:
@@ -143,8 +148,8 @@ def _is_whole(members: Sequence[Seen]) -> bool:
 
 
 def _doubles(groups: _Worlds) -> Iterator[Finding]:
-    """One number twice in one world: one of the two waits for ever."""
-    for members in groups.values():
+    """One number twice in one world: one of the two waits for ever. A world of one waits for nobody."""
+    for members in (group for group in groups.values() if group[0].world != 1):
         places: dict[int, list[Seen]] = {}
         for one in members:
             places.setdefault(one.rank or 0, []).append(one)
@@ -164,10 +169,11 @@ def _doubles(groups: _Worlds) -> Iterator[Finding]:
 
 def _absent(found: Ranks, groups: _Worlds) -> Iterator[Finding]:
     """Only where all was seen: a rank on a node that did not answer is not gone."""
-    for members in groups.values() if found.whole and (len(groups) == 1 or _are_apart(groups)) else ():
+    apart = _are_apart(groups)
+    for members in groups.values() if found.whole and (len(groups) == 1 or apart) else ():
         size = members[0].world or 0
         gone = sorted(set(range(size)) - {one.rank for one in members})
-        if not gone or len(gone) >= len(members):
+        if not gone or (len(gone) >= len(members) and not apart):
             continue
         yield Finding(
             ID,
