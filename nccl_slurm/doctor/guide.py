@@ -92,24 +92,17 @@ def sections() -> Mapping[str, Section]:
     return found
 
 
-def suggested(
-    finding: Finding,
-    *,
-    site: Site | None = None,
-    compute: Container[str] = (),
-    held: Mapping[str, str] | None = None,
-) -> tuple[str, ...]:
+def suggested(finding: Finding, *, site: Site | None = None, compute: Container[str] = ()) -> tuple[str, ...]:
     """The section's commands with the finding's values; a reboot where the section's action is one, and the finding's
     own is not ``replace``: a board that is to be returned (RMA) is not healed by it.
 
-    ``compute``: nodes known to run neither controller, database nor login; all others count as controllers. ``held``:
-    node → why nobody but whoever has it may act on it.
+    ``compute``: nodes known to run neither controller, database nor login; all others count as controllers.
     """
     one = section(finding.check)
     values = _values(finding, site or Site())
     lines = [filled(command, values) for command in one.commands]
     if one.action == "reboot" and finding.status == "FAIL" and finding.values.get("action") != "replace":
-        lines += _reboot(finding, site or Site(), compute, held or {})
+        lines += _reboot(finding, site or Site(), compute)
     return tuple(lines)
 
 
@@ -136,13 +129,11 @@ def _values(finding: Finding, site: Site) -> dict[str, str]:
     return {**told, "instance_id": told.get("instance_id", "").partition(" ")[0], **own}
 
 
-def _reboot(finding: Finding, site: Site, compute: Container[str], held: Mapping[str, str]) -> Iterator[str]:
+def _reboot(finding: Finding, site: Site, compute: Container[str]) -> Iterator[str]:
     for node in finding.nodes:
         if not HOST.match(node):
             continue
-        if node in held:
-            yield f"# {node}: {held[node]}"
-        elif node in compute:
+        if node in compute:
             reason = f"nccl-slurm: {finding.check}"
             yield from heavy("reboot", node, reason, site, _instance(finding))
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from typing import Any
 
 from nccl_slurm.doctor.check import Finding
@@ -25,14 +25,9 @@ def section(check: str) -> Any:
         return None
 
 
-def commands(
-    finding: Finding,
-    site: Site | None = None,
-    compute: Container[str] = (),
-    held: Mapping[str, str] | None = None,
-) -> tuple[str, ...]:
+def commands(finding: Finding, site: Site | None = None, compute: Container[str] = ()) -> tuple[str, ...]:
     """For a person to run. Empty for what is no fault, and for what follows from another finding."""
     if finding.status not in ("FAIL", "WARN", "UNKNOWN") or finding.explained_by or section(finding.check) is None:
         return ()
-    guide = importlib.import_module("nccl_slurm.doctor.guide")
-    return tuple(guide.suggested(finding, site=site, compute=compute, held=held))
+    found = importlib.import_module("nccl_slurm.doctor.guide").suggested(finding, site=site, compute=compute)
+    return tuple(found)

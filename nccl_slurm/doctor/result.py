@@ -41,8 +41,7 @@ class Looked:
 @dataclass(frozen=True)
 class Result:
     """``findings``: folded. ``checks``: id → title of all that were made. ``left_out``: what is not covered, and why.
-    ``compute``: nodes that certainly run no controller, database or login: no other one is ever to be rebooted; nor one
-    of ``held``: node → who has it, in words.
+    ``compute``: nodes that certainly run no controller, database or login: no other one is ever to be rebooted.
     ``since``: events before it did not matter; None: those since each node's boot did. ``narrowed``: why less was
     looked at than could be, in words: options, nodes without ranks.
     """
@@ -57,7 +56,6 @@ class Result:
     left_out: Sequence[str] = ()
     site: Site = field(default_factory=Site)
     compute: frozenset[str] = frozenset()
-    held: Mapping[str, str] = field(default_factory=dict)
     since: float | None = None
     narrowed: Sequence[str] = ()
 
@@ -84,7 +82,7 @@ class Result:
         if not finding.nodes and finding.check.startswith(("scheduler.", "aws.")):
             ours = {key: value for key, value in ours.items() if key not in ("node", "nodes")}
         told = replace(finding, values={**ours, **finding.values})
-        return pointer.commands(told, self.site, self.compute, self.held)
+        return pointer.commands(told, self.site, self.compute)
 
     def _values(self) -> dict[str, str]:
         chosen = list(self.looked.chosen)

@@ -1,5 +1,4 @@
-"""Which nodes certainly run no controller, database or login, and which somebody holds: a reboot is suggested for the
-former alone, and for none of the latter.
+"""Which nodes certainly run no controller, database or login: a reboot is suggested for those alone.
 
 A host has several names and a node may be known by an address, so names and addresses are compared both, those in
 brackets of slurm.conf (``SlurmctldHost=ctl(10.0.0.7)``) too. What can't be resolved here is not sure.
@@ -14,11 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from nccl_slurm.history.reasons import classify
 from nccl_slurm.recommend.site import short
 from nccl_slurm.scheduler.client import NodeState
 
-__all__ = ["addresses_of", "compute_nodes", "controller_hosts", "database_hosts", "held"]
+__all__ = ["addresses_of", "compute_nodes", "controller_hosts", "database_hosts"]
 
 #: Name or address → addresses; empty where it can't be resolved.
 Resolved = Mapping[str, frozenset[str]]
@@ -30,27 +28,6 @@ _DATABASE = re.compile(
 _RESOLVE_S = 5.0
 _AT_ONCE = 32
 _LOCAL = re.compile(r"\|-- ([0-9.]+)\n\s+/32 host LOCAL")
-
-
-#: Of a node on which somebody acts already.
-_AT_WORK = ("REBOOT_REQUESTED", "REBOOT_ISSUED", "POWERING_UP", "POWERING_DOWN", "MAINTENANCE")
-
-
-def held(nodes: Iterable[NodeState]) -> dict[str, str]:
-    """Node → why no reboot is suggested: it ends in ``resume``, and would take the node from whoever has it."""
-    return {node.name: why for node in nodes if (why := _held(node))}
-
-
-def _held(node: NodeState) -> str:
-    reason = classify(node.reason, node.reason_by)
-    if reason.id == "hyperpod-action":
-        return "HyperPod is rebooting or replacing it: leave its state and reason alone"
-    if at_work := [flag for flag in _AT_WORK if flag in node.flags]:
-        return f"its state is {at_work[0].lower().replace('_', ' ')}: somebody acts on it already"
-    taken = "DRAIN" in node.flags or node.failed
-    if taken and node.reason and reason.owner in ("person", "unknown"):
-        return "somebody took it out of work for a reason of his own (scontrol show node): ask before any reboot"
-    return ""
 
 
 def controller_hosts(settings: Mapping[str, Sequence[str]], pinged: Iterable[str] = ()) -> list[tuple[str, ...]]:

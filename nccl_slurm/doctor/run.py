@@ -28,7 +28,7 @@ from nccl_slurm.doctor.outputs import texts
 from nccl_slurm.doctor.reach import Answer, Here, IdleJob, JobStep, Ssh, Way, ask_all
 from nccl_slurm.doctor.read.scontrol import node_fields, partition_fields
 from nccl_slurm.doctor.result import Looked, Result
-from nccl_slurm.doctor.roles import addresses_of, compute_nodes, controller_hosts, database_hosts, held
+from nccl_slurm.doctor.roles import addresses_of, compute_nodes, controller_hosts, database_hosts
 from nccl_slurm.doctor.site import SOURCES, is_hyperpod, site_of
 from nccl_slurm.doctor.slurm import AskedSlurm
 from nccl_slurm.doctor.wish import Wish, narrowed, wanted
@@ -74,7 +74,6 @@ def run(
         left_out=doctor.left_out,
         site=doctor.site,
         compute=doctor.compute,
-        held=doctor.held,
         since=doctor.since,
         narrowed=doctor.narrowed,
     )
@@ -100,7 +99,6 @@ class _Run:
     cluster: str | None = None
     site: Site = field(default_factory=Site)
     compute: frozenset[str] = frozenset()
-    held: Mapping[str, str] = field(default_factory=dict)
     since: float | None = None
     narrowed: Sequence[str] = ()
 
@@ -405,9 +403,7 @@ class _Doctor(_Run):
         return [known[node] for node in choice.nodes if node in known] or list(known.values())
 
     def _tell_site(self, choice: Choice) -> None:
-        """For commands: of which kind the site is, which nodes certainly run no controller, database or login, and
-        which somebody holds."""
-        self.held = held(self._states(choice))
+        """For commands: of which kind the site is, and which nodes certainly run no controller, database or login."""
         config = self.slurm.said("config")
         if not isinstance(config, str):
             return

@@ -310,16 +310,6 @@ def test_a_reboot_is_suggested_for_compute_nodes_alone(compute: set[str], asked:
     assert all("fail-over" in line for line in lines if line.startswith("# "))
 
 
-@pytest.mark.parametrize("kind", ["slurm", "hyperpod"])
-def test_no_reboot_takes_a_node_from_whoever_has_it(kind: str) -> None:
-    """It would end in resume, or write over HyperPod's own reason."""
-    told = finding("node.remapped-rows", "n1", "n2")
-    lines = guide.suggested(told, site=Site(kind), compute={"n1", "n2"}, held={"n1": "somebody has it"})
-    assert "# n1: somebody has it" in lines
-    assert not [line for line in lines if "n1" in line and ("reboot" in line.lower() and not line.startswith("#"))]
-    assert [line for line in lines if "n2" in line and "reboot" in line.lower()]
-
-
 @pytest.mark.parametrize(("action", "reboots"), [("replace", False), ("reboot", True), ("", True)])
 def test_no_reboot_for_a_board_that_is_to_be_returned(action: str, reboots: bool) -> None:
     told = finding("node.ecc", "n1", action=action)

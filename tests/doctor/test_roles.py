@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from nccl_slurm.doctor.roles import addresses_of, compute_nodes, controller_hosts, database_hosts, held
+from nccl_slurm.doctor.roles import addresses_of, compute_nodes, controller_hosts, database_hosts
 from nccl_slurm.install.slurmconf import values
 from nccl_slurm.scheduler.client import NodeState
 
@@ -53,24 +53,3 @@ def test_addresses() -> None:
     found = addresses_of(["192.0.2.7", "no name at all", "127.0.0.1"], limit_s=20)
     assert found["192.0.2.7"] == {"192.0.2.7"} and "127.0.0.1" in found["127.0.0.1"]
     assert not found.get("no name at all")
-
-
-@pytest.mark.parametrize(
-    ("state", "flags", "reason", "by", "words"),
-    [
-        ("IDLE", (), None, None, ""),
-        ("IDLE", ("DRAIN",), "waits for a new fan, ticket 4711", "anna(1001)", "ask before any reboot"),
-        ("DOWN", (), "moved to another rack", "anna(1001)", "ask before any reboot"),
-        ("IDLE", (), "an old note", "anna(1001)", ""),  # it is at work
-        ("FAIL", ("DRAIN",), "Action:Replace", "root(0)", "HyperPod is rebooting or replacing"),
-        ("FAIL", (), "Action:Reboot", "root(0)", "HyperPod is rebooting or replacing"),
-        ("IDLE", ("DRAIN", "REBOOT_REQUESTED"), None, None, "reboot requested: somebody acts on it"),
-        ("IDLE", ("MAINTENANCE",), None, None, "maintenance: somebody acts on it"),
-        ("IDLE", ("DRAIN",), "Kill task failed", "root(0)", ""),  # Slurm's own words
-        ("DOWN", (), "Not responding", "slurm(64030)", ""),
-        ("IDLE", ("DRAIN",), None, None, ""),
-    ],
-)
-def test_who_holds_a_node(state: str, flags: tuple[str, ...], reason: str | None, by: str | None, words: str) -> None:
-    told = held([NodeState("n1", state, frozenset(flags), reason=reason, reason_by=by)])
-    assert words in told.get("n1", "") and bool(told) == bool(words)
