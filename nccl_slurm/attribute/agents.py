@@ -24,6 +24,8 @@ _HEADER = re.compile(r"\b[EWI]\d{4} \d\d:\d\d:\d\d\.\d{1,9} (\d{1,10}) ")
 _OF_NO_ATTEMPT = reading.MACHINE_PRODUCERS | {"slurm"}
 #: An agent prints its line a moment after the failure that it tells.
 _STAMP_S = 1.0
+#: What torch gives a worker between SIGTERM and SIGKILL (multiprocessing/api.py, close); tables have whole seconds.
+_GRACE_S = 30.0
 
 
 class Agents:
@@ -109,6 +111,12 @@ class Agents:
         return {local: codes[0]}
 
     @cached_property
+    def forced(self) -> frozenset[int]:
+        """Ranks that SIGKILL ended a worker's grace after the first failure in their agent's table, while it ended
+        others with SIGTERM: the agent's own words on that may be lost."""
+        return frozenset(rank for table in self._tables.values() for rank in _forced(table))
+
+    @cached_property
     def _rows_of_tables(self) -> list[Fact]:
         return self._sorts.of_kind(reading.FAILURE)
 
@@ -180,6 +188,22 @@ class Agents:
     def _restarted(self) -> bool:
         attempts = (reading.number(fact.data, "attempt") for fact in self._sorts.having("attempt"))
         return len(self._failed) > max(1, len(self._tables)) or any(attempt for attempt in attempts)
+
+
+def _forced(table: Sequence[Fact]) -> list[int]:
+    """Times are those at which the agent looked, but for rows with an error file: that is the exception's own time."""
+    by_code: dict[int | None, list[Fact]] = defaultdict(list)
+    for fact in table:
+        by_code[reading.number(fact.data, "exitcode")].append(fact)
+    first = min((fact for fact in table if fact.time is not None), key=lambda fact: fact.time or 0.0, default=None)
+    if first is None or first.time is None or -15 not in by_code or _has_error_file(first):
+        return []
+    late = first.time + _GRACE_S - _STAMP_S
+    return [f.rank for f in by_code[-9] if f.rank is not None and f.time is not None and f.time >= late]
+
+
+def _has_error_file(fact: Fact) -> bool:
+    return str(fact.data.get("error_file", "<N/A>")) != "<N/A>"
 
 
 def _offset(fact: Fact) -> int:

@@ -52,6 +52,7 @@ RULES: tuple[_Rule, ...] = (
 LEFT: tuple[_Rule, ...] = (
     hang.hung,
     hang.flushed,
+    hang.bootstrapped,
     hang.lost_peers,
     machine.hints,
     machine.app_faults,
@@ -63,6 +64,7 @@ LEFT: tuple[_Rule, ...] = (
     pace.left,
     machine.signs,
     hang.taken_down,
+    hang.exited,
     hang.calm,
 )
 _FOLLOW_AN_END = frozenset(

@@ -88,9 +88,14 @@ def _own_causes(scene: Scene, rank: int) -> list[Fact]:
     said = [f for f in said if not (reading.tells_only_an_exit(f) or reading.was_sent_from_outside(f))]
     said = [f for f in said if not _is_reaction(scene, rank, f) and not endings.after_end(scene, f)]
     said = [f for f in said if not is_aftermath(scene, f) and not outlived(scene, rank, f)]
-    said = [f for f in said if reading.kind_of(f) not in reading.OF_TWO]
+    said = [f for f in said if reading.kind_of(f) not in reading.OF_TWO and not _was_gathered(scene, f)]
     first = min((attempt_of(f)[1] for f in said), default=0)
     return [f for f in said if attempt_of(f)[1] == first]
+
+
+def _was_gathered(scene: Scene, cause: Fact) -> bool:
+    """Where the failures that it lists were read too, it is none of its own."""
+    return reading.passes_on(cause) and bool(scene.sorts.having("gathered_of"))
 
 
 def _is_reaction(scene: Scene, rank: int, cause: Fact) -> bool:

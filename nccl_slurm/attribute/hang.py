@@ -11,7 +11,12 @@ from nccl_slurm.attribute.missing import WITNESSES_MIN
 from nccl_slurm.attribute.scene import Scene
 from nccl_slurm.model import Culprit, Fact
 
-__all__ = ["calm", "counted", "flushed", "hung", "lost_peers", "reacted", "unexplained_error"]
+__all__ = ["bootstrapped", "calm", "counted", "exited", "flushed", "hung", "lost_peers", "reacted", "unexplained_error"]
+
+#: Shells tell a signal as 128 and its number, and 128 itself is a bad argument of exit.
+_BY_SIGNAL = 128
+#: A job goes on behind a step that failed.
+_RUNS = (None, "RUNNING", "SUSPENDED", "COMPLETING")
 
 
 def hung(scene: Scene) -> Finding | None:
@@ -50,6 +55,16 @@ def flushed(scene: Scene) -> Finding | None:
     facts = scene.sorts.where(lambda fact: fact.role == "consequence" and fact.hint == "net-ib-transport")
     text = "Queue pairs were flushed after an error on the path; the first completion with the error was not observed."
     return _finding("hang.flushed", "net-ib-transport", text, facts) if facts else None
+
+
+def bootstrapped(scene: Scene) -> Finding | None:
+    """Ranks came to NCCL's bootstrap with unlike sizes, or two came with one number: they were started so, or some are
+    of an earlier start. The root, which says so, then leaves, and all others lose it."""
+    facts = scene.sorts.of_kind(*reading.BOOTSTRAP)
+    if not facts or scene.completed:
+        return None
+    text = f"Ranks that were started unlike met in NCCL's bootstrap: {reading.words(facts[0], 160)}"
+    return _finding("hang.bootstrapped", "rendezvous-store", text, facts, "possible")
 
 
 def lost_peers(scene: Scene) -> Finding | None:
@@ -101,11 +116,22 @@ def unexplained_error(scene: Scene) -> Finding | None:
 
 def taken_down(scene: Scene) -> Finding | None:
     """torch's watchdog ended processes for collectives that failed or timed out; the line that tells which is lost."""
-    facts = scene.sorts.of_kind(*reading.TAKEN_DOWN)
+    facts = scene.sorts.of_kind(*reading.TAKEN_DOWN, *reading.ABORTED)
     if not facts or scene.completed:
         return None
     text = "torch's watchdog ended processes whose collectives had failed or timed out; which of both is not told."
     return _finding("hang.taken-down", "collective-hang-unattributed", text, facts, "possible")
+
+
+def exited(scene: Scene) -> Finding | None:
+    """Slurm's tasks left with an exit code of their own, none of them is a rank that is known, and nobody said why."""
+    codes = ((fact, reading.number(fact.data, "exitcode")) for fact in scene.sorts.of_kind(*reading.TASK_EXITS))
+    facts = [fact for fact, code in codes if code is not None and 0 < code < _BY_SIGNAL]
+    runs = scene.job is not None and scene.job.state in _RUNS
+    if not facts or runs or scene.completed or scene.ending.was:
+        return None
+    text = f"Tasks exited with a code of their own, and no line says why: {reading.words(facts[0], 160)}"
+    return _finding("hang.exited", "rank-exception", text, facts, "possible")
 
 
 def calm(scene: Scene) -> Finding | None:

@@ -28,6 +28,7 @@ __all__ = [
     "next_step",
     "number",
     "numbers",
+    "passes_on",
     "signalled",
     "speaks_of_a_peer",
     "task_numbers",
@@ -76,6 +77,8 @@ TOLD = frozenset({"torch.dump-signal-remote", "torch.dump-observed"})
 #: ``OpType=`` of point-to-point operations; COALESCED is what ``batch_isend_irecv`` is printed as.
 #: torch's watchdog ends its process: a collective failed or timed out, which of them is told elsewhere.
 TAKEN_DOWN = frozenset({"torch.taking-down"})
+#: A call met a communicator that torch had aborted for such a reason.
+ABORTED = frozenset({"torch.comm-aborted"})
 P2P = frozenset({"SEND", "RECV", "COALESCED"})
 HEARTBEAT = frozenset({"torch.heartbeat", "torch.terminating-heartbeat"})
 #: torchrun's agent ends a worker because another one failed: SIGTERM, then SIGKILL.
@@ -106,6 +109,10 @@ TOLD_TO_END = ("elastic.death-signal",)
 TASK = "slurm.task"
 #: How a task ended, by slurmstepd's own word (SPANK plugin).
 TASK_ENDED = "slurm.task-ended"
+#: The root of a communicator met ranks that do not belong together.
+BOOTSTRAP = frozenset({"nccl.bootstrap-root"})
+#: srun's word on the exit code of tasks.
+TASK_EXITS = frozenset({"slurm.task-exit"})
 #: How many ranks a step of several had.
 STEP_WORLD = "slurm.step-world"
 #: The C++ runtime's word on a process that went through exit() while threads of its ran: how it left, not why.
@@ -114,6 +121,8 @@ EXITED_WITH_THREADS = frozenset({"framework.exited-with-threads"})
 STEP_ENDING = frozenset({"slurm.ending", "slurm.task-exit", "slurm.task-oom", "slurm.task-signal", "slurm.cancelled"})
 #: The printing node's own adapter failed: no peer can bring that about.
 OWN_ADAPTER = frozenset({"nccl.ib-fatal"})
+#: A node's kernel on an adapter of its own, which need not be one that the job used.
+ADAPTERS = frozenset({"kernel.nic-health"})
 #: mpirun's word on a process that a signal ended.
 MPI_EXIT = "framework.mpi-exit"
 #: The line itself names the rank and a failure of its own.
@@ -121,6 +130,8 @@ INTRINSIC = frozenset({"framework.nan", MPI_EXIT})
 #: Launchers' words on the end of a process: elastic's and Slurm's are known by their producer.
 EXITS = frozenset(
     {
+        "framework.composer-exit",
+        "framework.composer-signal",
         "framework.deepspeed-failed",
         "framework.deepspeed-signal",
         "framework.lightning-exit",
@@ -153,7 +164,9 @@ PACE = frozenset({"framework.pace", "framework.slow-ranks"})
 #: Such a detector ended the run.
 STOPPED_FOR_PACE = frozenset({"framework.slow-stop"})
 #: Failures to launch that are in what was asked for, or in the container: no node is at fault.
-LAUNCH_SETTINGS = frozenset({"framework.launch", "slurm.launch-setting", "slurm.pyxis", "slurm.request", "slurm.spank"})
+LAUNCH_SETTINGS = frozenset(
+    {"framework.launch", "slurm.launch-setting", "slurm.not-in-path", "slurm.pyxis", "slurm.request", "slurm.spank"}
+)
 #: What a rank did not find was to be made by another one.
 OF_A_PEER = frozenset({"nccl.shm-attach"})
 #: The line names two ranks that are at fault alike, or whoever started them so, or a GPU that every process on the node
@@ -175,14 +188,19 @@ _NEXT_STEP = {
     "framework.ray-worker-died": "investigate",
     "framework.ssh": "fix-config",
     "framework.vllm-worker-died": "investigate",
+    "kernel.nic-health": "investigate",
+    "nccl.bind": "fix-config",
     "nccl.cuda-alloc": "investigate",
     "nccl.device-missing": "fix-config",
     "nccl.duplicate-gpu": "fix-config",
     "nccl.ib-qp": "investigate",
     "nccl.no-files": "fix-config",
+    "nccl.p2p-memory": "investigate",
     "ofi.efa-error": "network",
     "ofi.request": "network",
+    "python.assert": "fix-code",
     "python.heap": "fix-code",
+    "python.library": "fix-config",
     "python.limit": "fix-config",
     "python.name-service": "fix-config",
     "python.no-space": "fix-config",
@@ -228,7 +246,7 @@ def tells_only_an_exit(fact: Fact) -> bool:
 
 def signalled(fact: Fact) -> int | None:
     """The signal that ended the process, as a negative exit code: from the code, the number or the word told."""
-    code = number(fact.data, "exitcode")
+    code = number(fact.data, "exitcode", "signalled")
     if code is not None:
         return code if code < 0 else None
     word = str(fact.data.get("signal", "")).strip(" .")
@@ -281,6 +299,11 @@ def wraps_anything(fact: Fact) -> bool:
 def meets_all(fact: Fact) -> bool:
     """An exception that every rank meets that runs the same program: what can't be imported or compiled."""
     return fact.data.get("type") in ("ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError")
+
+
+def passes_on(fact: Fact) -> bool:
+    """torch.distributed.checkpoint's exception: each rank of the group raises it for the failures that it lists."""
+    return str(fact.data.get("type", "")).rpartition(".")[2] == "CheckpointException"
 
 
 def speaks_of_a_peer(fact: Fact) -> bool:

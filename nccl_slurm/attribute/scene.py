@@ -496,7 +496,7 @@ class Scene:
         pid = row.pid if row else None
         if code == -15 or (code is None and pid is not None and pid in self.agent_pids):
             return True
-        return code == -9 and self._forced(pid)
+        return code == -9 and (self._forced(pid) or rank in self.agents.forced)
 
     def _forced(self, pid: int | None) -> bool:
         """An agent that had to use SIGKILL; where the rank's pid is unknown any forced kill may have been this one."""

@@ -160,10 +160,12 @@ def _finding(scene: Scene, facts: Sequence[Fact], rule: str) -> Finding:
 
 def _named(scene: Scene, facts: Sequence[Fact]) -> list[Culprit]:
     """The one node that speaks of its own resource; with a job, only by its ranks, whose node Slurm knows."""
-    local = [fact for fact in facts if fact.hint in _LOCAL or fact.kind in reading.OWN_ADAPTER]
+    local = [fact for fact in facts if fact.hint in _LOCAL or fact.kind in reading.OWN_ADAPTER | reading.ADAPTERS]
+    if len(local) != len(facts):
+        local = [fact for fact in local if fact.kind in reading.ADAPTERS]
     ranks = sorted({fact.rank for fact in local if fact.rank is not None})
     hosts = {host for host in (scene.host(f.rank) or _own_host(scene, f) for f in local) if host}
-    if not local or len(hosts) != 1 or len(local) != len(facts):
+    if not local or len(hosts) != 1:
         return []
     if ranks:
         return [scene.culprit(rank, "its node's own resource failed", cite(local)) for rank in ranks[:8]]
@@ -171,11 +173,15 @@ def _named(scene: Scene, facts: Sequence[Fact]) -> list[Culprit]:
 
 
 def _is_of_this_node(scene: Scene, fact: Fact) -> bool:
-    """What another rank was to make is not; a limit is where other nodes are heard of that had none."""
+    """What another rank was to make is not; a limit is where other nodes are heard of that had none. Which of its
+    node's adapters a job used, the kernel does not say."""
     if fact.kind in reading.OF_A_PEER:
+        return False
+    if fact.kind in reading.ADAPTERS:
         return False
     return fact.hint not in _LIMITS or len(scene.heard_hosts) > 1
 
 
 def _own_host(scene: Scene, fact: Fact) -> str | None:
-    return scene.node(fact.host) if scene.job is None or fact.rank is not None else None
+    vouched = scene.job is None or fact.rank is not None or fact.trust == "root"
+    return scene.node(fact.host) if vouched else None

@@ -16,7 +16,7 @@ from nccl_slurm.model import Fact
 __all__ = ["Sorts"]
 
 #: Keys of a fact's data by which facts of many sorts are looked for.
-_KEYS = ("attempt", "local_rank", "raised_at", "task", "timeout_ms")
+_KEYS = ("attempt", "gathered_of", "local_rank", "raised_at", "task", "timeout_ms")
 _ANY_KEY = frozenset(_KEYS)
 _DATA = attrgetter("data")
 _SORT = attrgetter("kind", "producer", "role", "hint", "trust")

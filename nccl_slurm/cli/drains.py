@@ -13,6 +13,7 @@ from nccl_slurm import config
 from nccl_slurm.cli.lookup import open_store
 from nccl_slurm.cli.options import config_option, json_option
 from nccl_slurm.clock import rfc3339
+from nccl_slurm.errors import InputError
 
 __all__ = ["command", "recommendation_as_json"]
 
@@ -34,6 +35,7 @@ def command(nodes: str | None, action: str | None, recommended: bool, as_json: b
     names = _names(nodes)
     store = open_store(loaded)
     try:
+        _known(store, names)
         rows = _rows(store, names)
     finally:
         store.close()
@@ -54,6 +56,15 @@ def _names(nodes: str | None) -> list[str] | None:
         return expand(nodes)
     except ValueError as error:
         raise click.UsageError(f"--node: {error}; write n3 or n[1-8]") from None
+
+
+def _known(store: Any, names: list[str] | None) -> None:
+    """A node that nobody has seen is not one that is well. Raises InputError."""
+    from nccl_slurm.hosts import fold
+
+    unknown = set(names or ()) - {edge.node for edge in store.last_node_events(names)} if names else set()
+    if unknown:
+        raise InputError(f"{fold(unknown)}: never seen here; `nccl-slurm nodes` lists the nodes that were")
 
 
 def _rows(store: Any, names: list[str] | None) -> list[Any]:
@@ -92,9 +103,21 @@ def _as_json(row: Any) -> dict[str, Any]:
             {"time": rfc3339(event.time), "state": event.state, "reason": event.reason, "by": event.reason_by}
             for event in row.events
         ],
-        "recommendation": None if row.recommendation is None else recommendation_as_json(row.recommendation),
+        "recommendation": None if row.recommendation is None else _asked(row),
         "opinion": row.opinion,
     }
+
+
+def _asked(row: Any) -> dict[str, Any]:
+    """The commands as the node is now; none while something is done to it already."""
+    from nccl_slurm.recommend.commands import as_it_stands
+    from nccl_slurm.recommend.guard import in_progress
+    from nccl_slurm.recommend.site import NodeNow
+    from nccl_slurm.recommend.step import HEAVY
+
+    node, told = NodeNow(row.state, row.reason), row.recommendation
+    held = told.action in HEAVY and in_progress(node) is not None
+    return {**recommendation_as_json(told), "commands": [] if held else list(as_it_stands(told.commands, node))}
 
 
 def recommendation_as_json(row: Any) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def _seconds(snooze: str) -> float:
     from nccl_slurm.review.decision import LONGEST_SNOOZE_S
 
     seconds = seconds_of(snooze)
-    if seconds is None:
+    if not seconds:
         raise click.UsageError(f"--snooze: {snooze!r} is no time, write 30m, 2h or 7d")
     if seconds > LONGEST_SNOOZE_S:
         raise click.UsageError(f"--snooze: {snooze} is too long, 90d is the most; --decline ends it for good")
@@ -222,7 +222,10 @@ def _place(fact: Mapping[str, Any]) -> str:
 
 def _runnable(row: Any, now: Any) -> list[str]:
     """None for what is closed, nor for what is not to be run now."""
-    return [] if now is None or now.held else list(row.commands)
+    from nccl_slurm.recommend.commands import as_it_stands
+    from nccl_slurm.recommend.site import NodeNow
+
+    return [] if now is None or now.held else list(as_it_stands(row.commands, NodeNow(now.state, now.reason)))
 
 
 def _commands(row: Any, now: Any) -> list[str]:
@@ -236,7 +239,7 @@ def _decide(loaded: Config, row: Any, decision: str, seconds: float, *, note: st
     from nccl_slurm.report.visible import visible
     from nccl_slurm.review import decision as decide
 
-    who, now = decide.person(), time.time()
+    who, now = decide.person(daemon_uid=_owner(loaded)), time.time()
     if decision == "accept":
         after = decide.accept(row, who, note, now)
     elif decision == "decline":
@@ -245,13 +248,23 @@ def _decide(loaded: Config, row: Any, decision: str, seconds: float, *, note: st
         after = decide.snooze(row, who, note, now, seconds)
     around = _write(loaded, row, after, decide.line(after, who, now))
     if as_json:
-        click.echo(json.dumps(recommendation_as_json(after)))
+        click.echo(json.dumps({**recommendation_as_json(after), "commands": _runnable(after, around)}))
         return
     until = f" until {rfc3339(after.until)}" if after.until else ""
     by = visible(after.by or "")
     click.echo(f"#{row.number} {row.node}: {after.state}{until} by {by}; nothing was changed in Slurm")
     if decision == "accept":
         click.echo("\n".join([*_shown_now(around), *_commands(after, around)]))
+
+
+def _owner(loaded: Config) -> int | None:
+    """Whose the store's file is: the daemon's user. None for a store without a file."""
+    import os
+
+    try:
+        return None if loaded.store_file is None else os.stat(loaded.store_file).st_uid
+    except OSError:
+        return None
 
 
 def _write(loaded: Config, before: Any, after: Any, line: Any) -> Any:

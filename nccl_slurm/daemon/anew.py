@@ -9,9 +9,10 @@ from nccl_slurm.history.machine import Machine
 from nccl_slurm.history.rows import RecommendationRow
 from nccl_slurm.model import Recommendation
 from nccl_slurm.recommend.step import HEAVY
+from nccl_slurm.recommend.tried import silent, unreturned
 from nccl_slurm.review.queue import Change
 
-__all__ = ["OF_THE_SITE", "beside", "due_again", "handed_over", "overtaken"]
+__all__ = ["OF_THE_SITE", "beside", "due_again", "handed_over", "overtaken", "stayed_away"]
 
 #: Rules of the guards that speak of several nodes at once.
 OF_THE_SITE = ("ladder.site-event", "ladder.fleet", "ladder.not-returning")
@@ -50,6 +51,19 @@ def _touched(row: RecommendationRow, machine_of: Callable[[str, float], Machine 
     if machine is None:
         return False
     return machine.role == "controller" or any(event.kind in ("boot", "replaced") for event in machine.events)
+
+
+def stayed_away(
+    active: Iterable[RecommendationRow], machine_of: Callable[[str, float], Machine | None], before: float
+) -> list[RecommendationRow]:
+    """Reboots after which the machine has been silent since before then, by when no boot is under way any more."""
+    asked = (row for row in active if row.state in ("open", "accepted") and row.action in HEAVY)
+    return [row for row in asked if _is_away(machine_of(row.identity, row.changed), row.changed, before)]
+
+
+def _is_away(machine: Machine | None, since: float, before: float) -> bool:
+    lost = unreturned(machine, since) if machine is not None else None
+    return machine is not None and lost is not None and lost.time <= before and silent(machine, lost)
 
 
 def beside(

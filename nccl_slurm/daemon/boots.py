@@ -22,7 +22,7 @@ SOONEST_S = 10.0
 #: slurmd starts within minutes of the boot that it tells of.
 UNTOLD_S = 600.0
 #: Slurm's own end of a reason; the same words inside a person's sentence tell nothing.
-_ASKED = re.compile(r"(?:\A| : )reboot (?:issued|requested|asap)\Z", re.IGNORECASE)
+_ASKED = re.compile(r"(?:\A| : )reboot (?:issued|requested|asap)(?: : reboot complete)?\Z", re.IGNORECASE)
 _UNASKED = "Node unexpectedly rebooted"
 _ASKED_FLAGS = ("REBOOT_ISSUED", "REBOOT_REQUESTED")
 

@@ -18,6 +18,9 @@ __all__ = ["KERNEL_FAULTS", "kernel_faults"]
 #: Ids of rows in data/patterns.toml.
 KERNEL_FAULTS = frozenset(
     {
+        "kernel.amd-ras",
+        "kernel.amd-reset",
+        "kernel.amd-reset-failed",
         "kernel.cable",
         "kernel.gpu-init",
         "kernel.gpu-lost",

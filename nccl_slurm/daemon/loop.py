@@ -378,7 +378,8 @@ class Daemon:
             self._landed.poll()
 
     def _renew_proposals(self) -> None:
-        self._proposals.tick(self._around.room(), self._jumps.believed(self._clock.now()))
+        late_boot_s = self._around.policy.limit("late-boot-s")
+        self._proposals.tick(self._around.room(), self._jumps.believed(self._clock.now()), late_boot_s)
 
     def _forget(self) -> None:
         if not self._jumps.held:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from nccl_slurm.clock import Clock
 from nccl_slurm.config import Config
-from nccl_slurm.daemon.anew import beside, due_again, handed_over, overtaken
+from nccl_slurm.daemon.anew import beside, due_again, handed_over, overtaken, stayed_away
 from nccl_slurm.daemon.diagnose import Diagnosis
 from nccl_slurm.daemon.health import REMOVED
 from nccl_slurm.daemon.runs import key_of
@@ -47,17 +47,20 @@ class Proposals:
             for identity in given_up(changes, source):
                 self._judge_another(identity, run)
 
-    def tick(self, room: int, believed: float) -> None:
+    def tick(self, room: int, believed: float, late_boot_s: float) -> None:
         """Snoozes that are over, recommendations that are done or too old to be believed; then what waits for room
         below the fleet's cap, and what was overtaken. ``room``: how many nodes may have a reboot or replace open.
-        ``believed``: the time by which something is old."""
+        ``believed``: the time by which something is old. ``late_boot_s``: how long a boot may take after Slurm gave up
+        on it."""
         active = self.store.active_recommendations()
         now = self.clock.now()
         closed = [(replace(row, state="done", changed=now), "done") for row in active if self._is_done(row)]
         closed += handed_over(_without(active, closed), self._identity_now, now)
-        self._store([*closed, *due(_without(active, closed), believed)], active)
+        expire_s = self.config.review.expire_days * _DAY_S
+        self._store([*closed, *due(_without(active, closed), believed, expire_s)], active)
         active = self.store.active_recommendations()
         found = [*due_again(active, room), *overtaken(active, self.store.machine_of)]
+        found += stayed_away(active, self.store.machine_of, now - late_boot_s)
         fresh = [row for row in found if self.looked_at.get(row.number) != row.changed]
         self.looked_at = {row.number: row.changed for row in found}
         self._judge_again(fresh)

@@ -229,4 +229,6 @@ def _missing(known: Mapping[str, Any], now: Mapping[str, Any], reading: Reading)
     if len(gone) == 1:
         data["gpu"] = gone[0]
     text = f"{count} GPUs, Slurm has {reading.configured} for the node"
+    if set(known.get("gpus", {})) <= set(now):
+        text += ", and the machine never showed more"
     return MachineEvent(reading.at, "fault", "gpu.count", "gpu", text, "gpu-hw-lost", 0.0, data)

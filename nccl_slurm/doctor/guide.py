@@ -18,8 +18,10 @@ from nccl_slurm.doctor.check import Finding
 from nccl_slurm.errors import InputError
 from nccl_slurm.hosts import HOST, fold
 from nccl_slurm.model import ACTIONS
+from nccl_slurm.recommend.commands import as_it_stands
 from nccl_slurm.recommend.commands import commands as heavy
-from nccl_slurm.recommend.site import Site
+from nccl_slurm.recommend.guard import in_progress
+from nccl_slurm.recommend.site import NodeNow, Site
 from nccl_slurm.report.visible import visible
 
 __all__ = [
@@ -45,6 +47,7 @@ _BLOCK = re.compile(rf"\*{re.escape(SUGGESTED)}\*\n\n```sh\n(.*?)```", re.DOTALL
 _VALUE_MAX = 200
 #: Another shell reads these lines once more.
 _SECOND_SHELL = re.compile(r"(?:^|[|;&] *)(?:sudo )?(?:ssh|bash -c|sh -c|eval|su)\b")
+_BUSY = "# {0}: recovery is in progress ({1}), so nothing is to be run now"
 _ROLE = "# {0} may be a Slurm controller: plan a fail-over first, never reboot it unplanned, never replace it"
 
 
@@ -133,9 +136,13 @@ def _reboot(finding: Finding, site: Site, compute: Container[str]) -> Iterator[s
     for node in finding.nodes:
         if not HOST.match(node):
             continue
-        if node in compute:
+        now = site.now.get(node, NodeNow())
+        busy = in_progress(now)
+        if node in compute and busy is not None:
+            yield _BUSY.format(node, visible(busy, _VALUE_MAX))
+        elif node in compute:
             reason = f"nccl-slurm: {finding.check}"
-            yield from heavy("reboot", node, reason, site, _instance(finding))
+            yield from as_it_stands(heavy("reboot", node, reason, site, _instance(finding)), now)
         else:
             yield _ROLE.format(node)
 

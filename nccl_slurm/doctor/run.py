@@ -416,13 +416,14 @@ class _Doctor(_Run):
         controllers = tuple(one.host for one in self._controllers())
         site = self.config.site
         place = find(cluster=self.wish.cluster, region=self.wish.region, configured=(site.aws_cluster, site.region))
-        self.site = site_of(settings, site, place, controllers, hyperpod=self._hyperpod)
+        states = self._states(choice)
+        self.site = site_of(settings, site, place, controllers, hyperpod=self._hyperpod, nodes=states)
         named = values(config)
         others = {*settings.database_hosts, *site.login_nodes, *site.database_hosts}
         others |= {host for each in database_hosts(named) for host in each}
         if controllers:
             every = controller_hosts(named, controllers)
-            self.compute = compute_nodes(self._states(choice), every, others, addresses_of)
+            self.compute = compute_nodes(states, every, others, addresses_of)
 
     def _controllers(self) -> Sequence[Any]:
         said = self.slurm.said("ping")

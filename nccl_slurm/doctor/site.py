@@ -3,14 +3,14 @@ Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from nccl_slurm import config
 from nccl_slurm.doctor.aws.place import Place
 from nccl_slurm.doctor.check import NotObserved
 from nccl_slurm.doctor.observation import Observation
-from nccl_slurm.recommend.site import Site
-from nccl_slurm.scheduler.client import Settings
+from nccl_slurm.recommend.site import NodeNow, Site
+from nccl_slurm.scheduler.client import NodeState, Settings
 
 __all__ = ["SOURCES", "is_hyperpod", "site_of"]
 
@@ -27,10 +27,16 @@ def is_hyperpod(seen: Observation) -> bool:
 
 
 def site_of(
-    settings: Settings, own: config.Site, place: Place, controllers: Sequence[str], *, hyperpod: bool = False
+    settings: Settings,
+    own: config.Site,
+    place: Place,
+    controllers: Sequence[str],
+    *,
+    hyperpod: bool = False,
+    nodes: Iterable[NodeState] = (),
 ) -> Site:
     """``own``: of nccl-slurm.toml, whose word on the kind counts first. ``place``: what options and this host tell.
-    ``hyperpod``: what a node told."""
+    ``hyperpod``: what a node told. ``nodes``: as Slurm shows them now."""
     kind = own.kind or ("hyperpod" if hyperpod or place.hyperpod else "slurm")
     return Site(
         kind,
@@ -39,5 +45,6 @@ def site_of(
         controllers,
         own.login_nodes,
         settings.database_hosts,
+        now={node.name: NodeNow(node.full_state, node.reason) for node in nodes},
         reboots=settings.reboots,
     )

@@ -17,7 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["OWNERS", "Reason", "classify", "load_reasons"]
+__all__ = ["OWNERS", "Reason", "classify", "load_reasons", "under_way"]
 
 #: Who sets reasons. ``person`` is whoever typed what no row knows; ``cloud``: power saving and its programs.
 OWNERS = ("slurm", "nhc", "hyperpod", "soperator", "slinky", "oci", "azure", "cloud", "nccl-slurm", "person", "unknown")
@@ -49,11 +49,21 @@ def classify(reason: str | None, by: str | None = None) -> Reason:
     """The first row that knows the text; ``by`` is the user who set it, where Slurm told one."""
     if not reason or not reason.strip():
         return _NONE
-    text = " ".join(reason.lower().split())
-    row = next((row for row in load_reasons() if _knows(row, text)), None)
+    row = _row(reason)
     if row is None:
         return Reason(None, None, "unknown" if by is None else "person", None)
     return Reason(row["id"], row.get("class"), row["owner"], _TRUTH[row["hardware"]])
+
+
+def under_way(reason: str | None) -> bool:
+    """Whether a program brings the node back right now, by the reason that it has set."""
+    row = _row(reason or "")
+    return row is not None and row.get("under_way") is True
+
+
+def _row(reason: str) -> dict[str, Any] | None:
+    text = " ".join(reason.lower().split())
+    return next((row for row in load_reasons() if _knows(row, text)), None)
 
 
 _TRUTH: dict[object, bool | None] = {True: True, False: False, "unknown": None}
@@ -63,4 +73,6 @@ def _knows(row: dict[str, Any], text: str) -> bool:
     words: Sequence[str] = row["match"]
     if row.get("at") == "start":
         return text.startswith(tuple(words))
+    if row.get("at") == "clause":
+        return text.startswith(tuple(words)) or any(f" : {word}" in text for word in words)
     return any(word in text for word in words)

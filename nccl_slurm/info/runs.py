@@ -46,7 +46,8 @@ def runs(files: Iterable[str], facts: Iterable[Fact]) -> tuple[str, ...]:
 
 
 def resumed(facts: Iterable[Fact]) -> dict[str, int]:
-    """Files in which another run goes on below the end of one → the line that tells that end."""
+    """Files in which another run goes on below the end of one → the line that tells that end. Slurm's words on the
+    step, on the job and on its nodes are of one end, however long that took."""
     facts = [fact for fact in facts if fact.file is not None and fact.line is not None]
     ends: dict[str | None, Fact] = {}
     for fact in facts:
@@ -57,7 +58,7 @@ def resumed(facts: Iterable[Fact]) -> dict[str, int]:
 
 
 def _is_of_another_run(fact: Fact, end: Fact) -> bool:
-    if (fact.line or 0) <= (end.line or 0):
+    if (fact.line or 0) <= (end.line or 0) or fact.kind in ENDS:
         return False
     later = fact.time is not None and end.time is not None and fact.time - end.time > _LATER_S
     return later or fact.kind in _STARTS

@@ -23,6 +23,8 @@ __all__ = ["Log", "Seen", "Track", "read_log"]
 _HEAD_LINES = 100
 #: slurmstepd's word that the run was ended from outside.
 _ENDED = "slurm.cancelled"
+#: Key in ``data`` of an error that the rank which prints it was told of: it is not its own.
+_GATHERED = "gathered_of"
 #: Producers whose words are of a machine.
 _MACHINES = ("kernel", "gpu")
 _LINE_SHOWN = 400
@@ -139,6 +141,8 @@ class _Reader:
             finding = self._exception(finding, *ended)
             if finding is not None:
                 more = {"from_none": 1} if self._tracebacks.from_none else {}
+                if self._tracebacks.gathered_of is not None:
+                    more[_GATHERED] = self._tracebacks.gathered_of
                 finding = finding._replace(data={**finding.data, **self._tracebacks.place, **more})
         if finding is None:
             return
@@ -298,7 +302,7 @@ class _Reader:
         at = self._time(prefix, shown)
         if at is not None:
             data["clock"] = at.clock
-        rank = finding.rank if finding.rank is not None else prefix.rank
+        rank = finding.rank if finding.rank is not None else None if _GATHERED in data else prefix.rank
         host = host_name(prefix.host)
         self._note(finding, prefix, rank, host, data)
         fact = Fact(

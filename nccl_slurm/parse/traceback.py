@@ -13,6 +13,8 @@ __all__ = ["Tracebacks"]
 
 _START = "Traceback (most recent call last)"
 _IN_TABLE = "traceback :"  # torchelastic's failure table quotes one, indented
+#: A gathered one: torch.distributed.checkpoint tells all ranks of each failed one's, by its number in the group.
+_OF_ANOTHER = re.compile(r"Traceback \(most recent call last\): \(RANK (?P<rank>\d{1,7})\)")
 _LAST = re.compile(r"(?P<type>(?:[A-Za-z_]\w{0,80}\.){0,8}[A-Za-z_]\w{0,80})(?:: (?P<message>.*)|:)?\s*\Z", re.DOTALL)
 _HIDES = re.compile(r"\s*raise\b.{0,4000}\bfrom None\s*\Z")
 _CHAIN = ("During handling of the above", "The above exception was")
@@ -34,12 +36,15 @@ class Tracebacks:
         self._open: dict[str, int] = {}
         self._table: set[str] = set()
         self._hides: set[str] = set()
+        self._gathered: dict[str, int] = {}
         self._places: dict[str, dict[str, str]] = {}
         #: Of the traceback that `feed` ended last: ``raised_at``, the program's innermost line, and ``raised_in``, the
         #: function of torch.distributed that it was in; what no frame tells is not there.
         self.place: dict[str, str] = {}
         #: Whether the traceback that `feed` ended last was raised ``from None``: no line tells what for.
         self.from_none = False
+        #: Which rank of a group raised it, where the printing rank passes on what it was told; else None.
+        self.gathered_of: int | None = None
 
     def concerns(self, text: str) -> bool:
         """Whether there is anything to ask `covers` and `feed` for: of most lines there is not."""
@@ -62,6 +67,7 @@ class Tracebacks:
                 self._places[label] = {}
                 self._table.discard(label)
                 self._hides.discard(label)
+                self._gather(label, text)
                 if text.lstrip().startswith(_IN_TABLE):
                     self._table.add(label)
             return None
@@ -75,8 +81,15 @@ class Tracebacks:
             return None
         self._close(label)
         self.from_none = label in self._hides
+        self.gathered_of = self._gathered.pop(label, None)
         self.place = self._places.pop(label, {})
         return match.group("type"), match.group("message") or ""
+
+    def _gather(self, label: str, text: str) -> None:
+        told = _OF_ANOTHER.search(text[:512])
+        self._gathered.pop(label, None)
+        if told is not None:
+            self._gathered[label] = int(told["rank"])
 
     def _frame(self, label: str, text: str) -> None:
         found = _FRAME.match(text[:512])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,9 @@ from nccl_slurm.parse.xid import details, pci_id
 __all__ = ["XID", "Fault", "is_over", "of_event", "of_fact", "of_machine", "same", "same_gpu"]
 
 XID = "kernel.xid"
+_MACHINE_CHECKS = ("kernel.machine-check", "kernel.mce")
+#: ``0000:10:01.0`` of PCIe AER; ``CPU_SrcID#0_Channel#1_DIMM#0`` or another label of EDAC's.
+_PART = re.compile(r"\b[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b|(?<= on )\w[\w#-]{2,80}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -135,16 +139,25 @@ def same_gpu(one: Fault, other: Fault, known: Iterable[Fault] = ()) -> bool:
 
 
 def same(one: Fault, other: Fault, known: Sequence[Fault] = ()) -> bool:
-    """The same fault again: same class on the same GPU, and on the same NVLink where both tell it.
+    """The same fault again: same class on the same GPU, and on the same NVLink or other part where both tell it.
 
     Without a class only the same reading is the same.
     """
+    parts = {_part(one), _part(other)} - {None}
+    if len(parts) > 1:
+        return False
     if one.failure_class is None or other.failure_class is None:
         alike = (one.name, one.code) == (other.name, other.code)
     else:
         alike = one.failure_class == other.failure_class
     linked = one.link is None or other.link is None or one.link == other.link
     return alike and linked and same_gpu(one, other, known)
+
+
+def _part(fault: Fault) -> str | None:
+    """Of a machine check the PCI device or the memory module that its line names."""
+    found = _PART.search(fault.text) if fault.name in _MACHINE_CHECKS else None
+    return found[0].lower() if found else None
 
 
 def _number(value: Any) -> float | None:

@@ -11,18 +11,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from nccl_slurm.history.machine import Machine, MachineEvent
+from nccl_slurm.history.reasons import under_way
 from nccl_slurm.model import NodeView
 from nccl_slurm.recommend.fault import of_event
 from nccl_slurm.recommend.policy import Policy
 from nccl_slurm.recommend.site import NodeNow, Site, short
 from nccl_slurm.recommend.step import HEAVY, Step, stamp
-from nccl_slurm.recommend.tried import unreturned
+from nccl_slurm.recommend.tried import silent, unreturned
 
 __all__ = ["Case", "allowed_open", "guarded", "in_progress", "others_reason", "role_of"]
 
 #: Flags of a node that something is being done to (slurm.h, scontrol show node), and reasons that tell the same.
 _FLAGS = ("REBOOT_REQUESTED", "REBOOT_ISSUED", "REBOOT^", "REBOOT@", "BOOT", "MAINT", "POWERING", "POWER_", "POWERED_")
-_REASONS = re.compile(r"action:re(?:boot|place)\b|reboot (?:requested|issued)\Z", re.IGNORECASE)
+_REASONS = re.compile(r"action:re(?:boot|place)\b|(?:\A| : )reboot (?:requested|issued)\Z", re.IGNORECASE)
 #: ``gres/gpu count reported lower than configured (0 < 8)``: slurmd started before the driver was there.
 _NO_GPU_YET = re.compile(r"gres/gpu\S* count .{0,60}\(0 < \d{1,4}\)")
 _OF_ROLE = {
@@ -73,7 +74,7 @@ def guarded(case: Case, step: Step) -> Step:
     """The step after the first guard that has a word to say, else the step as it was."""
     guards: tuple[Callable[[Case, Step], Step | None], ...] = (_moved, _in_progress, _fresh_boot)
     if step.action in HEAVY:
-        guards = (*guards, _role, _site_event, _fleet, _not_returning, _queued)
+        guards = (*guards, _role, _site_event, _fleet, _not_returning, _late_boot, _queued)
     return next((lowered for lowered in (guard(case, step) for guard in guards) if lowered is not None), step)
 
 
@@ -91,7 +92,7 @@ def in_progress(node: NodeNow) -> str | None:
     flags = [flag for flag in re.split(r"[+,\s]+", (node.state or "").upper()) if flag.startswith(_FLAGS)]
     if flags:
         return "+".join(flags)
-    return node.reason if _REASONS.search(node.reason or "") else None
+    return node.reason if _REASONS.search(node.reason or "") or under_way(node.reason) else None
 
 
 def others_reason(node: NodeNow) -> str | None:
@@ -220,6 +221,17 @@ def _not_returning(case: Case, step: Step) -> Step | None:
         f"{len(gone)} nodes did not come back after a reboot ({names}): image, driver or network boot, not the hardware"
     )
     return step.instead("investigate", "ladder.not-returning", why)
+
+
+def _late_boot(case: Case, step: Step) -> Step | None:
+    """ResumeTimeout is 60 s by default, and a GPU node may boot for a quarter of an hour."""
+    if case.now is None or case.machine is None:
+        return None
+    lost = unreturned(case.machine, case.now - case.policy.limit("late-boot-s"))
+    if lost is None or not silent(case.machine, lost):
+        return None
+    why = f"Slurm gave up on its reboot at {stamp(lost.time)}, and it may be booting still: look at its console"
+    return step.instead("none", "ladder.wait", why)
 
 
 def _queued(case: Case, step: Step) -> Step | None:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from nccl_slurm.history.machine import Machine
 from nccl_slurm.model import Culprit, Evidence, Fact, Recommendation, Verdict
 from nccl_slurm.recommend import pattern
-from nccl_slurm.recommend.commands import NODE_NAME, commands
+from nccl_slurm.recommend.commands import NODE_NAME, as_it_stands, commands
 from nccl_slurm.recommend.fault import XID, Fault, of_fact, of_machine
 from nccl_slurm.recommend.guard import Case, guarded, others_reason
 from nccl_slurm.recommend.judgement import HARDWARE
@@ -171,6 +171,7 @@ def _recommendation(case: Case, step: Step, first: str, ids: Sequence[str], reas
     words = [*said, *step.why, *((*_hits(case.site.jobs.get(case.name)), *_foreign(case)) if heavy else ())]
     words += [_DESTROYS] if step.action == "replace" else []
     known = case.machine.identity if case.machine else case.view.identity if case.view else None
+    lines = () if step.action == "none" else commands(step.action, case.name, reason, case.site, known)
     return Recommendation(
         target=case.name,
         action=step.action,
@@ -178,7 +179,7 @@ def _recommendation(case: Case, step: Step, first: str, ids: Sequence[str], reas
         step=step.number,
         why=f"{case.name}: {'. '.join(word.rstrip('.') for word in words if word)}",
         evidence=tuple(dict.fromkeys([*ids, *(fault.fact for fault in step.faults if fault.fact)])),
-        commands=() if step.action == "none" else commands(step.action, case.name, reason, case.site, known),
+        commands=as_it_stands(lines, case.node),
     )
 
 

@@ -16,7 +16,7 @@ from nccl_slurm.recommend.fault import Fault, same
 from nccl_slurm.recommend.judgement import WEIGHT, Judgement, judge
 from nccl_slurm.recommend.policy import Policy
 
-__all__ = ["Tried", "tried", "unreturned"]
+__all__ = ["Tried", "silent", "tried", "unreturned"]
 
 _DAY_S = 86_400.0
 #: Slurm's own end of a reason where a node did not register in ResumeTimeout after ``scontrol reboot`` (slurmctld).
@@ -59,7 +59,7 @@ def tried(fault: Fault, machine: Machine, known: Sequence[Fault], policy: Policy
         seen=tuple(one for one in near if abs((one.time or 0.0) - fault.time) > policy.limit("burst-gap-s")),
         failed=tuple(boot for _, boot in reversed(links) if boot is not None),
         since=since[-1] if since else None,
-        lost=lost if lost and _silent(machine, lost) and not any(boot.time > lost.time for boot in since) else None,
+        lost=lost if lost and _gone(machine, lost) and not any(boot.time > lost.time for boot in since) else None,
     )
 
 
@@ -117,6 +117,24 @@ def unreturned(machine: Machine, since: float) -> MachineEvent | None:
     return found
 
 
-def _silent(machine: Machine, lost: MachineEvent) -> bool:
+def _gone(machine: Machine, lost: MachineEvent) -> bool:
+    """It does not answer, and it did when Slurm issued the reboot: a dead node never heard of it."""
+    return silent(machine, lost) and _heard(machine, lost)
+
+
+def _heard(machine: Machine, lost: MachineEvent) -> bool:
+    """By the states before and at the issue of the reboot that ended in ``lost``."""
+    before: MachineEvent | None = None
+    issued: tuple[MachineEvent | None, MachineEvent] | None = None
+    for event in machine.of_kind("state"):
+        if event.time > lost.time:
+            break
+        if "REBOOT_ISSUED" in event.name and (before is None or "REBOOT_ISSUED" not in before.name):
+            issued = before, event
+        before = event
+    return issued is not None and not any(one and "NOT_RESPONDING" in one.name for one in issued)
+
+
+def silent(machine: Machine, lost: MachineEvent) -> bool:
     """By the newest state: Slurm adds the flag some time after it gave the node up."""
     return "NOT_RESPONDING" in list(machine.of_kind("state", lost.time))[-1].name.split("+")

@@ -20,7 +20,8 @@ LONGEST_SNOOZE_S = 90 * 86400.0
 
 @dataclass(frozen=True)
 class Person:
-    """The real user of the process; ``sudo_user`` is sudo's word, believed of root alone, who may set it himself."""
+    """The real user of the process; ``sudo_user`` is sudo's word, believed of those alone who may write what they like
+    into the store: root, and the daemon's user (``sudo -u slurm``)."""
 
     user: str
     uid: int
@@ -32,10 +33,10 @@ class Person:
         return f"{self.user} (sudo: {self.sudo_user})" if self.sudo_user else self.user
 
 
-def person(environment: Mapping[str, str] = os.environ) -> Person:
+def person(environment: Mapping[str, str] = os.environ, daemon_uid: int | None = None) -> Person:
     uid = os.getuid()
     sudo = environment.get("SUDO_USER") or None
-    return Person(_name(uid), uid, sudo[:255] if sudo and uid == 0 else None, socket.gethostname()[:255])
+    return Person(_name(uid), uid, sudo[:255] if sudo and uid in (0, daemon_uid) else None, socket.gethostname()[:255])
 
 
 def _name(uid: int) -> str:

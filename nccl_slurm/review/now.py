@@ -14,6 +14,7 @@ from nccl_slurm.history.rows import NodeEventRow, RecommendationRow, RunRow
 from nccl_slurm.recommend.guard import in_progress, others_reason
 from nccl_slurm.recommend.site import NodeNow, Running
 from nccl_slurm.recommend.step import HEAVY
+from nccl_slurm.review.outcome import outcome
 
 __all__ = ["Now", "as_it_is", "runs_there"]
 
@@ -65,14 +66,17 @@ def as_it_is(
         others=heavy and others_reason(node) is not None,
         jobs=jobs,
         seen=seen,
-        held=_held(node, machine) if heavy else None,
+        held=_held(row, node, machine) if heavy else None,
     )
 
 
-def _held(node: NodeNow, machine: Machine | None) -> str | None:
+def _held(row: RecommendationRow, node: NodeNow, machine: Machine | None) -> str | None:
     what = in_progress(node)
     if what is not None:
         return f"recovery is in progress ({what[:120]})"
+    came = outcome(row, machine)
+    if came is not None and came.carried_out is not None:
+        return f"it was carried out {rfc3339(came.carried_out)}"
     return _NEVER.get(machine.role) if machine is not None else None
 
 

@@ -64,17 +64,24 @@ def renew(
     return changes
 
 
-def due(rows: Iterable[RecommendationRow], now: float) -> list[Change]:
+def due(rows: Iterable[RecommendationRow], now: float, expire_s: float) -> list[Change]:
     """What time alone changes: a snooze is over, and who snoozed it has as long to decide as at first; a recommendation
-    is too old to be believed."""
+    is too old to be believed; one that was accepted so long ago will not be carried out any more, and must neither hold
+    its place below the fleet's cap nor keep what comes next from being asked."""
     changes: list[Change] = []
     for row in rows:
         if row.state == "snoozed" and row.until is not None and row.until <= now:
             expires = max(row.expires, now + (row.expires - row.opened))
             changes.append((replace(row, state="open", until=None, changed=now, expires=expires), "open again"))
-        elif row.state == "open" and row.expires <= now:
+        elif _is_old(row, now, expire_s):
             changes.append((replace(row, state="expired", changed=now), "expired"))
     return changes
+
+
+def _is_old(row: RecommendationRow, now: float, expire_s: float) -> bool:
+    if row.state == "accepted":
+        return row.decided is not None and row.decided + expire_s <= now
+    return row.state == "open" and row.expires <= now
 
 
 def given_up(changes: Iterable[Change], source: Source) -> list[str]:

@@ -1087,6 +1087,132 @@ NAMELESS = {
         "rank-exception",
         "fix-code",
     ),
+    "an assertion of C, and a launcher that ends the others": (
+        "python: csrc/aio/aio_handle.cpp:159: void aio_handle_t::_stop_threads(): Assertion `0 == _num_pending_ops' "
+        "failed.\nKilling subprocess 484\n"
+        "subprocess.CalledProcessError: Command '['python', 't.py']' died with <Signals.SIGABRT: 6>.\n",
+        "process-signal",
+        "fix-code",
+    ),
+    "a checkpoint that came short": (
+        "Traceback (most recent call last):\n  File 'x.py', line 668, in _save\n"
+        "RuntimeError: [enforce fail at inline_container.cc:471] . PytorchStreamWriter failed writing file data/3: "
+        "file write failed\n\nDuring handling of the above exception, another exception occurred:\n\n"
+        "Traceback (most recent call last):\n  File 'x.py', line 3\n"
+        "RuntimeError: [enforce fail at inline_container.cc:337] . unexpected pos 5811270976 vs 5811270864\n",
+        "rank-exception",
+        "fix-config",
+    ),
+    "a checkpoint's errors, told to every rank": (
+        "".join(
+            f"[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File 'x.py', line 219\n"
+            f"[rank{rank}]: torch.distributed.checkpoint.api.CheckpointException: CheckpointException "
+            f"ranks:dict_keys([1])\n[rank{rank}]: Traceback (most recent call last): (RANK 1)\n"
+            f"[rank{rank}]:   File 'y.py', line 300\n[rank{rank}]: OSError: [Errno 28] No space left on device\n"
+            for rank in range(3)
+        ),
+        "rank-exception",
+        "fix-config",
+    ),
+    "a C library that is too old": (
+        "ImportError: /lib/libc.so.6: version `GLIBC_2.32' not found (required by /opt/venv/flash_attn_2_cuda.so)\n",
+        "rank-exception",
+        "fix-config",
+    ),
+    "an extension for another torch": (
+        "ImportError: /opt/venv/transformer_engine_extensions.so: undefined symbol: _ZN2at4_ops5zeros4callEN3c10\n",
+        "rank-exception",
+        "fix-config",
+    ),
+    "a library that is not there": (
+        "OSError: libcudart.so.12: cannot open shared object file: No such file or directory\n",
+        "rank-exception",
+        "fix-config",
+    ),
+    "gloo without a mesh, and a server's words on it": (
+        "RuntimeError: Gloo connectFullMesh failed with [/src/gloo/transport/tcp/pair.cc:152] timed out connecting: "
+        "SO_ERROR: Connection refused, remote=[127.0.0.1]:38211 (rank=8, size=16, local=[127.0.0.1])\n"
+        "ray.exceptions.ActorHandleNotFoundError: x\nRuntimeError: Engine core initialization failed\n",
+        "net-socket-connect",
+        "network",
+    ),
+    "XGBoost quotes an error of NCCL's": (
+        "Traceback (most recent call last):\n  File 'x.py', line 1\nxgboost.core.XGBoostError: [12:01:01] "
+        "updater_gpu_hist.cu:794: Exception in gpu_hist: NCCL failure :unhandled system error device_helpers.cu(67)\n",
+        "rank-exception",
+        "investigate",
+    ),
+    "NCCL has no port": (
+        "n1:8:9 [0] include/socket.h:333 NCCL WARN Call to bind failed : Address already in use\n"
+        "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:264, unhandled system error\n",
+        "net-socket-connect",
+        "fix-config",
+    ),
+    "GPUs whose memory can't be shared": (
+        "n1:8:9 [1] /src/hipify/src/transport/p2p.cc:239 NCCL WARN hipIpcGetMemHandle failed : invalid argument\n"
+        "n1:8:9 [1] /src/hipify/src/transport/p2p.cc:241 NCCL WARN Cuda failure 'invalid argument'\n",
+        "rank-exception",
+        "investigate",
+    ),
+    "a program that is not in PATH": (
+        "slurmstepd: error: execve(): torchrun: No such file or directory\n"
+        "srun: error: g1301: task 0: Exited with exit code 2\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "a program that is not on this node": (
+        "slurmstepd: error: execve(): /var/spool/slurmd/job7/slurm_script: No such file or directory\n",
+        "slurm-launch",
+        "investigate",
+    ),
+    "PMIx can't start": (
+        "It looks like pmix_init failed for some reason; your parallel process is\nlikely to abort.\n"
+        "[n1:12255] PMIX ERROR: NOT-FOUND in file server/pmix_server.c at line 229\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "Slurm's words on a step and, after a long grace, on its job": (
+        "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2021-03-15T17:50:23 ***\n"
+        "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2021-03-15T18:00:46 DUE TO PREEMPTION ***\n"
+        "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: "
+        "store_based_barrier_key:1 (world_size=8, worker_count=16, timeout=0:30:00)\n",
+        "preempt-cancel",
+        "none",
+    ),
+    "tasks that left with a code, and no word why": (
+        "srun: error: n1: task 0: Exited with exit code 1\nsrun: Terminating job step 2594.1\n"
+        "srun: error: n2: task 0: Terminated\n",
+        "rank-exception",
+        "fix-code",
+    ),
+    "Composer tells of SIGBUS": (
+        "ERROR:composer.cli.launcher:Rank 2 crashed with exit code -7.\nWaiting up to 30 seconds for all training "
+        "processes to terminate. Press Ctrl-C to exit immediately.\n",
+        "process-signal",
+        "fix-config",
+    ),
+    "Composer tells of SIGSEGV, and of those that it killed": (
+        "ERROR:composer.cli.launcher:Global rank 0 (PID 208865) exited with code -11\n"
+        "ERROR:composer.cli.launcher:Global rank 1 (PID 208866) exited with code -9\n",
+        "process-signal",
+        "unknown",
+    ),
+    "Composer tells of an exit code": (
+        "ERROR:composer.cli.launcher:Rank 1 crashed with exit code 1.\n",
+        "rank-exception",
+        "fix-code",
+    ),
+    "two ranks of one number, and those that lost the root": (
+        "n1:8:9 [0] bootstrap.cc:131 NCCL WARN Bootstrap Root : rank 1 of 8 ranks has already checked in\n"
+        "n2:8:9 [0] misc/socket.cc:500 NCCL WARN Net : Connection closed by remote peer n1<41000>\n",
+        "rendezvous-store",
+        "fix-config",
+    ),
+    "a communicator that was aborted, and no word why": (
+        "Traceback (most recent call last):\n  File 'x.py', line 1\nRuntimeError: NCCL communicator was aborted.\n",
+        "collective-hang-unattributed",
+        "investigate",
+    ),
     "half of the ranks say nothing, in lines that may be a part": (
         "world_size=2\n" + _WAIT.replace("[Rank 3]", "[Rank 1]").replace("[E Proc", "[rank1]:[E Proc"),
         "collective-hang-unattributed",
@@ -1127,6 +1253,8 @@ CALM = {
         "ERROR 01-16 17:16:49 [core_client.py:605] Engine core proc EngineCore_DP0 died unexpectedly, shutting down "
         "client.\n"
     ),
+    "an AMD GPU whose ring was reset": "amdgpu 0000:c5:00.0: amdgpu: Ring gfx_0.0.0 reset failed\n",
+    "a task that a signal ended, as a shell tells it": "srun: error: n1: task 0: Exited with exit code 143\n",
     "munge is asked again": (
         'slurmd: debug:  auth/munge: slurm_auth_create: error: Munge encode failed: Failed to access "/run/m": No such '
         "file or directory (retrying ...)\n"
@@ -1264,3 +1392,67 @@ def test_a_rank_that_is_told_of_a_gpus_reset_need_not_be_the_one_on_that_gpu(tmp
     assert (found["class"], found["culprits"]) == ("gpu-hw-lost", [])
     gone = "[rank1]: 1c:00.0 3D controller: NVIDIA Corporation GA100 [A100 SXM4 40GB] (rev ff)\n"
     assert verdict(tmp_path, gone)["culprits"] == []
+
+
+def of_kernel(folder: Path, node: str, lines: str, job: str = "") -> dict[str, Any]:
+    (folder / node).mkdir(exist_ok=True)
+    (folder / node / "dmesg.log").write_text(lines)
+    if job:
+        (folder / "job.log").write_text(job)
+    found = report_of_logs(str(folder))["verdict"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("line", "hosts"),
+    [("ASIC reset failed with error, -121 for drm dev, 0000:83:00.0", ["n1"]), ("GPU reset begin!", [])],
+    ids=["a GPU that stays away", "a GPU that a program may have kept busy"],
+)
+def test_an_amd_gpu_that_its_driver_resets(line: str, hosts: list[str], tmp_path: Path) -> None:
+    found = of_kernel(tmp_path, "n1", f"[22344.456139] amdgpu 0000:83:00.0: amdgpu: {line}\n")
+    assert (found["class"], found["action"]) == ("gpu-hw-lost", "investigate")
+    assert [one["host"] for one in found["culprits"]] == hosts
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        "srun: error: n1: task 3: Killed\n",
+        "n2:8:9 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.5<33092> with error 12, opcode 0, len 0\n",
+    ],
+    ids=["alone", "beside the words of the other end"],
+)
+def test_an_adapter_that_its_nodes_kernel_calls_sick_is_a_suspect(job: str, tmp_path: Path) -> None:
+    sick = "[198542.853543] mlx5_core 0000:5e:00.0: device's health compromised - reached miss count\n"
+    found = of_kernel(tmp_path, "n1", sick, job)
+    assert (found["class"], found["action"], found["culprits"]) == ("net-ib-transport", "investigate", [])
+    assert [one["host"] for one in found["suspects"]] == ["n1"]
+
+
+_TABLE = "E {}\n" + "=" * 60 + "\nt.py FAILED\n" + "-" * 60 + "\nFailures:\n{}" + "-" * 60 + "\n"
+_ROW = (
+    "[{rank}]:\n  time      : 2026-09-07_{at}\n  host      : n1\n  rank      : {rank} (local_rank: {rank})\n"
+    "  exitcode  : {code} (pid: {pid})\n  error_file: <N/A>\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("killed_at", "failure_class", "suspects"),
+    [("13:03:29", "rank-exception", [1, 3]), ("13:02:58", "process-signal", [0])],
+    ids=["after the agent's grace", "at the same time"],
+)
+def test_whom_an_agent_killed_by_its_table_alone(
+    killed_at: str, failure_class: str, suspects: list[int], tmp_path: Path
+) -> None:
+    ends = [(1, "13:02:58", 1), (3, "13:02:58", 1), (0, killed_at, -9), (2, "13:03:29", -15)]
+    rows = "".join(_ROW.format(rank=rank, at=at, code=code, pid=900 + rank) for rank, at, code in ends)
+    told = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
+    found = verdict(tmp_path, _TABLE.format(told, rows))
+    assert (found["class"], found["culprits"]) == (failure_class, [])
+    assert [one["rank"] for one in found["suspects"]] == suspects
+
+
+def test_errors_that_a_checkpoint_gathered_are_those_of_no_rank_that_prints_them(tmp_path: Path) -> None:
+    found = verdict(tmp_path, NAMELESS["a checkpoint's errors, told to every rank"][0])
+    assert found["suspects"] == []

@@ -20,6 +20,10 @@ from tests.cli.test_errors import NOBODY, needs_root
 from tests.review.test_queue import NOW, row
 
 REBOOT = 'scontrol reboot ASAP nextstate=RESUME reason="x" n1'
+#: The same where another has drained it.
+OUT = REBOOT.replace("RESUME", "DOWN") + (
+    "  # another took the node out: it stays down after the boot until somebody resumes it"
+)
 FACT = {"id": "f1", "text": "NVRM: Xid 79\x1b[31m", "file": "n1/kernel", "line": 12, "producer": "kernel"}
 
 
@@ -94,9 +98,21 @@ def test_drains_filters(
     assert [one["node"] for one in rows(capsys, *words)] == expected
 
 
+def test_a_node_that_was_never_seen_is_none_that_is_well(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "drains", "--node", "n5")[0] == 0
+    status, out, err = run(capsys, "drains", "--node", "n[4-7]")
+    assert (status, out) == (1, "") and "n[6-7]: never seen here" in err
+
+
+def test_drains_holds_back_commands_while_something_is_done(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store.open(f"sqlite:///{site}/store.db") as store:
+        store.add_node_events([replace(edge("n1", "DOWN+REBOOT_ISSUED", "x : reboot issued"), time=30.0)])
+    assert rows(capsys, "--node", "n1")[0]["recommendation"]["commands"] == []
+
+
 def test_drains_as_json(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = rows(capsys)[0]
-    assert first["recommendation"]["commands"] == [REBOOT]
+    assert first["recommendation"]["commands"] == [OUT]
     assert [event["state"] for event in first["events"]] == ["UP+DRAIN", "UP"]
     assert (first["jobs_lost"], first["reason_class"]) == (0, None)
 
@@ -104,7 +120,7 @@ def test_drains_as_json(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_accept_prints_the_command_and_runs_nothing(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "review", "n1", "--accept", "--note", "as agreed")
     assert status == 0
-    assert out.splitlines()[-2:] == [f"    {review.RUN_YOURSELF}", f"        {REBOOT}"]
+    assert out.splitlines()[-2:] == [f"    {review.RUN_YOURSELF}", f"        {OUT}"]
     assert "nothing was changed in Slurm" in out
     status, out, _ = run(capsys, "review", "1")
     assert "decided   accepted by" in out and "as agreed" in out
@@ -156,7 +172,7 @@ def test_show_has_the_evidence_line_by_line(site: Path, capsys: pytest.CaptureFi
     status, out, _ = run(capsys, "review")
     assert status == 0 and "\x1b" not in out
     assert "evidence  f1 n1/kernel:12 NVRM: Xid 79" in out
-    assert f"{review.RUN_YOURSELF}\n        {REBOOT}" in out
+    assert f"{review.RUN_YOURSELF}\n        {OUT}" in out
 
 
 @pytest.mark.parametrize(
@@ -167,6 +183,7 @@ def test_show_has_the_evidence_line_by_line(site: Path, capsys: pytest.CaptureFi
         (("n1", "--snooze", "soon"), 2, "'soon' is no time"),
         (("n1", "--snooze", "91d"), 2, "90d is the most"),
         (("n1", "--snooze", "-1h"), 2, "'-1h' is no time"),
+        (("n1", "--snooze", "0m"), 2, "'0m' is no time"),
         (("n9", "--accept"), 1, "n9: no such node is known here"),
         (("99",), 1, "99: no recommendation has this number"),
     ],

@@ -99,6 +99,9 @@ def test_slurmdbds_rows(
         ("UP+DRAIN+REBOOT_REQUESTED", "kernel update", "asked"),
         ("DOWN+DRAIN+REBOOT_ISSUED", "kernel update : reboot issued", "asked"),
         ("DOWN+NOT_RESPONDING", "kernel update : reboot issued", "asked"),
+        # nextstate=DOWN: the edge of that second (22.05)
+        ("DOWN", "kernel update : reboot issued : reboot complete", "asked"),
+        ("DOWN", "fan : reboot complete", "unasked"),
         ("UP+FAIL", "Action:Reboot", "asked"),
         ("UP+FAIL", "no Action:Reboot please", "unasked"),
         ("UP+DRAIN", "ticket 4711, no reboot issued", "unasked"),

@@ -210,6 +210,19 @@ def test_first_readings(case: str) -> None:
     assert compared(known, first) == ([], known)
 
 
+def test_a_machine_that_never_had_so_many_gpus_is_told_from_one_that_lost_some() -> None:
+    """A Gres line that is wrong looks like a GPU that is gone, and stays so after each boot."""
+    known: dict[str, Any] = {}
+    for boot in ("b", "c", "d"):
+        (found,), known = compared(known, reading(GOOD, at=ord(boot), boot=boot, configured=8))
+        assert found.name == "gpu.count" and found.text.endswith("and the machine never showed more")
+    both = reading(GOOD, gpu("GPU-b"), at=200.0, configured=2)
+    _, known = compared({}, both)
+    for boot in ("e", "f"):
+        (found,), known = compared(known, reading(GOOD, at=200.0 + ord(boot), boot=boot, configured=2))
+        assert found.text == "1 GPUs, Slurm has 2 for the node"
+
+
 def test_a_hook_that_sees_the_jobs_gpus_alone_misses_none() -> None:
     taken = {"gpus": [GOOD], "end": 5.0}
     prolog = {"time": 1.0, "boot_id": "b", "env": {"SLURM_JOB_GPUS": "3"}}

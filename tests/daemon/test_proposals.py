@@ -352,3 +352,31 @@ def test_an_answer_without_nodes_removes_none(lab: Lab) -> None:
     lab.slurm._nodes.clear()
     lab.run(100)
     assert [edge.state for edge in lab.store.node_events(["n1"])] == ["UP"]
+
+
+@pytest.mark.parametrize(("answered", "comes_to"), [(True, ("replace", "ladder.replace")), (False, None)])
+def test_a_node_that_stays_away_after_its_reboot(lab: Lab, answered: bool, comes_to: tuple[str, str] | None) -> None:
+    """Nothing new while it may be booting still; then the next step, if it was alive when Slurm issued the reboot."""
+    lab.run(40)
+    fails_on_n1(lab, boot_id="a", boot_time=lab.clock.now() - 86400)
+    asked = ("reboot", "ladder.reboot")
+    assert active(lab) == {"n1": asked}
+    if not answered:
+        lab.slurm.set_node("n1", "DOWN+NOT_RESPONDING", "Not responding")
+        lab.run(40)
+    for state, reason in (
+        ("DOWN+DRAIN+REBOOT_ISSUED" + ("" if answered else "+NOT_RESPONDING"), "x : reboot issued"),
+        ("DOWN+NOT_RESPONDING", "x : reboot issued : reboot timed out"),
+    ):
+        lab.slurm.set_node("n1", state, reason)
+        lab.run(70)
+    assert active(lab) == {"n1": asked}
+    lab.clock.sleep(1200.0)
+    lab.run(70)
+    assert active(lab) == {"n1": asked}
+    lab.clock.sleep(900.0)
+    lab.run(130)
+    assert active(lab) == {"n1": comes_to or asked}
+    log = len(lab.store.audit_log())
+    lab.run(300)
+    assert len(lab.store.audit_log()) == log

@@ -28,7 +28,7 @@ from nccl_slurm.errors import InputError
 from nccl_slurm.explain.catalogue import catalogue
 from nccl_slurm.explain.lookup import look_up
 from nccl_slurm.parse.patterns import load_rows
-from nccl_slurm.recommend.site import Site
+from nccl_slurm.recommend.site import NodeNow, Site
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -308,6 +308,24 @@ def test_a_reboot_is_suggested_for_compute_nodes_alone(compute: set[str], asked:
     assert {line.split()[-1] for line in reboots} == asked
     assert {line.split()[1] for line in lines if line.startswith("# ")} == refused
     assert all("fail-over" in line for line in lines if line.startswith("# "))
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "words"),
+    [
+        ("IDLE", None, "nextstate=RESUME"),
+        ("IDLE+DRAIN", "fan 3 | alice", "nextstate=DOWN"),
+        ("IDLE+DRAIN", "Kill task failed", "nextstate=RESUME"),
+        ("DOWN+NOT_RESPONDING", "Not responding", "slurmd does not answer"),
+        ("IDLE+FAIL", "Action:Reboot", "# n1: recovery is in progress (Action:Reboot), so nothing is to be run now"),
+        ("DOWN+DRAIN+REBOOT_ISSUED", "x : reboot issued", "# n1: recovery is in progress (REBOOT_ISSUED)"),
+    ],
+)
+def test_a_reboot_as_the_node_is_now(state: str, reason: str | None, words: str) -> None:
+    site = Site("slurm", now={"n1": NodeNow(state, reason)})
+    lines = guide.suggested(finding("node.remapped-rows", "n1"), site=site, compute={"n1"})
+    assert words in lines[-1]
+    assert any(line.startswith("scontrol reboot") for line in lines) is not words.startswith("#")
 
 
 @pytest.mark.parametrize(("action", "reboots"), [("replace", False), ("reboot", True), ("", True)])

@@ -57,6 +57,11 @@ TABLE: list[tuple[str | None, str | None, str | None, str, bool | None]] = [
     ("it was not responding to ping, PSU swapped", None, None, "person", None),
     ("does this look like a prolog error?", None, None, "person", None),
     ("waiting for Action:Replace", None, None, "person", None),
+    ("kernel update : reboot issued : reboot timed out", "reboot-timed-out", None, "slurm", None),
+    ("reboot timed out", "reboot-timed-out", None, "slurm", None),
+    ("Reboot ASAP : reboot issued", "reboot-issued", None, "slurm", None),
+    ("fan 3: last reboot timed out, ask bob", None, None, "person", None),
+    ("GPU 3 bad, reboot requested from the vendor", None, None, "person", None),
 ]
 
 
@@ -77,7 +82,7 @@ def test_who_wrote_what_no_row_knows_is_unknown_where_slurm_does_not_tell() -> N
 def test_rows_are_whole_and_find_themselves(row: dict[str, object]) -> None:
     assert row["owner"] in OWNERS and row["hardware"] in (True, False, "unknown")
     assert row.get("class") in (None, *CLASSES)
-    assert row.get("at") in (None, "start")
+    assert row.get("at") in (None, "start", "clause")
     words = row["match"]
     assert isinstance(words, list)
     assert [classify(f"{word} n1").id for word in words] == [row["id"]] * len(words)

@@ -6,8 +6,8 @@ import shlex
 
 import pytest
 
-from nccl_slurm.recommend.commands import batch, commands
-from nccl_slurm.recommend.site import Site, kind_of
+from nccl_slurm.recommend.commands import as_it_stands, batch, commands
+from nccl_slurm.recommend.site import NodeNow, Site, kind_of
 
 ID = "i-0123456789abcdef0"
 LOOK = "scontrol show node n2"
@@ -82,6 +82,38 @@ def test_commands(site: Site, action: str, identity: str | None, expected: tuple
     found = commands(action, "n2", REASON, site, identity)
     assert found == expected
     assert all(shlex.split(line, comments=True) for line in found)
+
+
+OUT = "nextstate=DOWN"
+BACK = "nextstate=RESUME"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "next_state", "said"),
+    [
+        ("IDLE", None, BACK, ""),
+        (None, None, BACK, ""),
+        ("IDLE+DRAIN", "fan 3 | alice", OUT, "stays down"),
+        ("DOWN", "NHC: check_hw_mcelog: x", OUT, "stays down"),
+        ("IDLE+FAIL", "disk", OUT, "stays down"),
+        ("IDLE", "fan 3 | alice", BACK, ""),  # a reason alone keeps no job away
+        ("IDLE+DRAIN", "Kill task failed", BACK, ""),  # Slurm's own finding, which the reboot mends
+        ("DOWN", "Node unexpectedly rebooted", BACK, ""),
+        ("IDLE+DRAIN", "nccl-slurm: gpu-hw-lost, report 4", BACK, ""),
+        ("DOWN+NOT_RESPONDING", "Not responding", BACK, "does not answer"),
+        ("IDLE+DRAIN+NOT_RESPONDING", "fan 3 | alice", OUT, "does not answer"),
+    ],
+)
+def test_a_reboot_leaves_out_what_another_took_out(
+    state: str | None, reason: str | None, next_state: str, said: str
+) -> None:
+    plain = commands("reboot", "n2", REASON, Site(), ID)
+    told = as_it_stands(plain, NodeNow(state, reason))
+    assert told[:-1] == plain[:-1] and shlex.split(told[-1], comments=True)[3] == next_state
+    assert said in told[-1] and ("#" in told[-1]) is bool(said)
+    assert as_it_stands(told, NodeNow(state, reason)) == told
+    hyperpod = commands("reboot", "n2", REASON, HYPERPOD, ID)
+    assert as_it_stands(hyperpod, NodeNow(state, reason)) == hyperpod
 
 
 def test_a_batch_has_25_ids_at_most_and_each_once() -> None:

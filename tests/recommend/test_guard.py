@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,6 +102,16 @@ def test_the_most_careful_word_is_the_role(view: str, own: str, role: str) -> No
         ("IDLE+DRAIN", "ECC errors | gpu 3", False),
         ("IDLE+REBOOT_CANCELED", None, False),
         ("MIXED+PLANNED", None, False),
+        ("IDLE+DRAIN", "Static node maintenance: unhealthy node is being replaced", True),
+        ("IDLE+DRAIN", "[compute_maintenance] disk", True),
+        ("DOWN", "soperator rolling update", True),
+        ("IDLE+DRAIN", "slurm-operator: Pod is terminating", True),
+        ("IDLE+DRAIN", "slurm-operator: node cordoned", False),
+        ("IDLE+DRAIN", "no static node maintenance: alice", False),
+        ("IDLE+DRAIN", "planned maintenance", False),
+        ("IDLE+DRAIN", "fan; no reboot requested", False),
+        ("DOWN", "reboot issued", True),
+        ("IDLE+DRAIN", "[hardware_problem] dcgm", False),
         (None, None, False),
     ],
 )
@@ -191,10 +202,28 @@ def test_gsp_on_several_nodes_is_the_driver(code: int, count: int, hours: int, r
 
 
 def test_nodes_that_do_not_come_back_after_a_reboot_are_not_the_hardware() -> None:
-    gone = never_back(NOW - 300)
+    gone = never_back(NOW - 3600)
     found = advised(case(*after_reboots(2, 79), *gone, fleet=others(4, *gone)))
     assert (found.action, found.rule) == ("investigate", "ladder.not-returning")
     assert advised(case(*after_reboots(2, 79), *gone, fleet=others(1, *gone))).action == "replace"
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "state_now", "reboots", "rule"),
+    [
+        (60, "DOWN+NOT_RESPONDING", 0, "ladder.wait"),
+        (1700, "DOWN+NOT_RESPONDING", 2, "ladder.wait"),
+        (3600, "DOWN+NOT_RESPONDING", 0, "ladder.replace"),
+        (60, "DOWN", 0, "ladder.reboot"),  # it answers: it was never down
+    ],
+)
+def test_a_reboot_that_timed_out_a_moment_ago_may_be_under_way(
+    ago_s: int, state_now: str, reboots: int, rule: str
+) -> None:
+    of = case(*after_reboots(reboots, 79), *never_back(NOW, state_now))
+    found = advised(replace(of, now=NOW + ago_s))
+    assert found.rule == rule
+    assert (found.action, found.commands) == ("none", ()) if rule == "ladder.wait" else found.action != "none"
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,37 @@ def step(*events: MachineEvent, code: int = 79, **more: object) -> Step:
         ([boot(HANG + 300), fault(HANG + 600, 79)], "replace", "ladder.replace", 2),
         # the reboot did not bring the node back
         (never_back(HANG + 900), "replace", "ladder.replace", 2),
+        # … but a dead node never heard of it: these states are of a real one (22.05)
+        (
+            [
+                state(HANG + 500, "DOWN+NOT_RESPONDING", "Not responding"),
+                state(HANG + 600, "DOWN+DRAIN+NOT_RESPONDING+REBOOT_ISSUED", "x : reboot issued"),
+                state(HANG + 900, "DOWN+NOT_RESPONDING", TIMED_OUT),
+            ],
+            "reboot",
+            "ladder.reboot",
+            1,
+        ),
+        (
+            [
+                state(HANG + 500, "DOWN+NOT_RESPONDING", "Not responding"),
+                state(HANG + 600, "DOWN+DRAIN+REBOOT_ISSUED", "x : reboot issued"),
+                state(HANG + 900, "DOWN+NOT_RESPONDING", TIMED_OUT),
+            ],
+            "reboot",
+            "ladder.reboot",
+            1,
+        ),
+        (
+            [
+                state(HANG + 600, "DOWN+DRAIN+REBOOT_ISSUED", "x : reboot issued"),
+                state(HANG + 700, "DOWN+DRAIN+NOT_RESPONDING+REBOOT_ISSUED", "x : reboot issued"),
+                state(HANG + 900, "DOWN+NOT_RESPONDING", TIMED_OUT),
+            ],
+            "replace",
+            "ladder.replace",
+            2,
+        ),
         # it answers: it was never down
         (never_back(HANG + 900, "DOWN"), "reboot", "ladder.reboot", 1),
         # a person's words
@@ -155,6 +186,32 @@ def test_readings_after_reboots(name: str, reboots: int, action: str) -> None:
     for number in range(reboots, 0, -1):
         events += [reading(HANG - number * DAY, name, None), boot(HANG - number * DAY + HOUR)]
     found = next_step([of_event(reading(HANG, name, None))], machine(*events), default())
+    assert found is not None and found.action == action
+
+
+AER = "{}: PCIe Bus Error: severity=Uncorrected ({}), type=Transaction Layer"
+UE = "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_Channel#1_DIMM#{} (channel:1)"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "action"),
+    [
+        (AER.format("pcieport 0000:10:01.0", "Fatal"), AER.format("nvme 0000:85:00.0", "Fatal"), "investigate"),
+        (AER.format("nvme 0000:85:00.0", "Fatal"), AER.format("nvme 0000:85:00.0", "Fatal"), "replace"),
+        (AER.format("nvme 0000:85:00.0", "Non-Fatal"), AER.format("nvme 0000:85:00.0", "Non-Fatal"), "investigate"),
+        (UE.format(0), UE.format(1), "investigate"),
+        (UE.format(0), UE.format(0), "replace"),
+        (UE.format(0), "mce: [Hardware Error]: uncorrected error", "replace"),  # no part is told
+    ],
+)
+def test_a_machine_check_of_another_part_is_another_one(before: str, after: str, action: str) -> None:
+    """A reboot for something else stands between two of them."""
+
+    def check(at: float, text: str) -> MachineEvent:
+        return MachineEvent(at, "fault", "kernel.machine-check", "kernel", text)
+
+    own = machine(check(HANG - DAY, before), boot(HANG - HOUR))
+    found = next_step([of_event(check(HANG, after))], own, default())
     assert found is not None and found.action == action
 
 

@@ -44,8 +44,11 @@ def test_a_snooze_has_an_end() -> None:
         snooze(row(), ALICE, "", NOW, 91 * 86400.0)
 
 
-def test_sudos_word_counts_for_root_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sudos_word_counts_for_root_and_the_daemons_user_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 1234567)
     assert person({"SUDO_USER": "bob"}) == Person("1234567", 1234567, None, person({}).host)
+    assert person({"SUDO_USER": "bob"}, daemon_uid=64030).sudo_user is None
+    assert person({"SUDO_USER": "bob"}, daemon_uid=1234567).shown == "1234567 (sudo: bob)"
+    assert person({}, daemon_uid=1234567).shown == "1234567"
     monkeypatch.setattr(os, "getuid", lambda: 0)
     assert person({"SUDO_USER": "bob"}).shown == "root (sudo: bob)"

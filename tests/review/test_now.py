@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nccl_slurm.history.machine import Machine
+from nccl_slurm.history.machine import Machine, MachineEvent
 from nccl_slurm.history.rows import NodeEventRow, RunRow
 from nccl_slurm.recommend.site import Running
 from nccl_slurm.review.now import Now, as_it_is, runs_there
@@ -38,6 +38,23 @@ def test_what_speaks_against_the_command(found: Now, others: bool, held: str | N
     assert (found.others, found.held) == (others, held)
     assert any("nothing is to be run now" in line for line in found.lines()) is (held is not None)
     assert any("which the command replaces" in line for line in found.lines()) is others
+
+
+@pytest.mark.parametrize(
+    ("state", "booted", "held"),
+    [
+        ("accepted", 200.0, "it was carried out 1970-01-01T00:03:20.000Z"),
+        ("accepted", 50.0, None),  # before it was accepted
+        ("accepted", None, None),
+        ("open", 200.0, None),
+    ],
+)
+def test_what_was_carried_out_is_not_to_be_run_again(state: str, booted: float | None, held: str | None) -> None:
+    """Also where the daemon has not closed it yet."""
+    boots = () if booted is None else (MachineEvent(booted, "boot", "asked", "poll"),)
+    accepted = row("reboot", state=state, decided=100.0 if state == "accepted" else None)
+    found = as_it_is(accepted, Machine("i-1", "n1", "compute", events=boots), None, (), 20.0)
+    assert found.held == held
 
 
 def test_whom_it_hits_is_told() -> None:

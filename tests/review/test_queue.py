@@ -110,9 +110,9 @@ def test_what_another_run_may_still_ask_for(
 
 
 def test_who_snoozed_for_long_has_as_long_to_decide_as_at_first() -> None:
-    ((after, _),) = due([row(state="snoozed", until=NOW, opened=NOW - 30 * DAY, expires=NOW - 16 * DAY)], NOW)
+    ((after, _),) = due([row(state="snoozed", until=NOW, opened=NOW - 30 * DAY, expires=NOW - 16 * DAY)], NOW, DAY)
     assert (after.state, after.expires) == ("open", NOW + 14 * DAY)
-    assert due([after], NOW + 60) == []
+    assert due([after], NOW + 60, DAY) == []
 
 
 def test_seen_again_keeps_number_and_a_persons_decision() -> None:
@@ -137,12 +137,14 @@ def test_an_accepted_one_that_was_carried_out_is_done_and_the_next_is_a_new_one(
         (row(expires=NOW + 1), None),
         (row(state="snoozed", until=NOW), "open"),
         (row(state="snoozed", until=NOW + 1, expires=NOW), None),  # who snoozed it wants to be asked again
-        (row(state="accepted", expires=NOW), None),
+        (row(state="accepted", decided=NOW - 10, expires=NOW), None),
+        (row(state="accepted", decided=NOW - DAY + 1, expires=NOW - 1), None),
+        (row(state="accepted", decided=NOW - DAY, expires=NOW + DAY), "expired"),  # other runs renewed it since
         (row(state="declined", expires=NOW), None),
     ],
 )
 def test_what_time_changes(known: RecommendationRow, expected: str | None) -> None:
-    assert [after.state for after, _ in due([known], NOW)] == ([expected] if expected else [])
+    assert [after.state for after, _ in due([known], NOW, DAY)] == ([expected] if expected else [])
 
 
 runs = st.lists(st.tuples(st.integers(1, 4), st.lists(st.sampled_from(ACTIONS_ON_MACHINES), max_size=1)), max_size=12)
