@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -17,6 +18,7 @@ AROUND = 6_000
 FILE_MAX = 400_000
 FILES_MAX = 64
 _FIRST = 4096
+_PRIVATE_KEY = re.compile(rb"-----(BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,23 @@ def read_spans(file: BinaryIO, spans: Iterable[Span]) -> list[tuple[Span, bytes]
     at = file.fileno()
     if not plain(os.pread(at, _FIRST, 0)):
         raise OSError(0, "packed, or no UTF-8; report.json has its lines")
-    pieces = ((span, os.pread(at, span.end - span.start, span.start)) for span in spans)
-    return [(Span(span.start, span.start + len(data)), data) for span, data in pieces if data]
+    pieces = (_whole_lines(span, os.pread(at, span.end - span.start, span.start)) for span in spans)
+    return [(span, data) for span, data in pieces if data]
+
+
+def _whole_lines(span: Span, data: bytes) -> tuple[Span, bytes]:
+    """A secret is known by its name: behind a cut in the middle of its line, or of a key's block, it is a word like
+    others. The lines of the evidence stay: they begin `AROUND` bytes behind the start, and as far before the end."""
+    first, last = 0, len(data)
+    if span.start:
+        first = data.find(b"\n", 0, AROUND) + 1 or min(AROUND, last)
+    if last == span.end - span.start:  # not the end of the file
+        newline = data.rfind(b"\n", max(first, last - AROUND))
+        last = newline + 1 if newline >= 0 else last
+    key = _PRIVATE_KEY.search(data, first, last)
+    if span.start and key is not None and key[1] == b"END" and key.end() <= AROUND:
+        first = key.end()
+    return Span(span.start + first, span.start + last), data[first:last]
 
 
 def shown(name: str, found: Iterable[tuple[Span, bytes]]) -> str:

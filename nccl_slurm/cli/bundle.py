@@ -177,6 +177,11 @@ def _check_free(path: str, force: bool) -> None:
     """A try ends as the real run would. Raises InputError."""
     if os.path.lexists(path) and not force:
         raise InputError(f"{path}: is there already; give another name, or --force to replace it")
+    above = os.path.dirname(path.rstrip("/")) or "."
+    if not os.path.isdir(above) or not os.access(above, os.W_OK | os.X_OK):
+        raise InputError(f"{path}: can't be written: {above} is no folder that you may write to; give another with -o")
+    if os.path.isdir(path) and not os.path.islink(path):
+        raise InputError(f"{path}: can't be written: it is a folder; give another name with -o")
 
 
 def _ended(report: dict[str, Any]) -> float:

@@ -9,7 +9,7 @@ from nccl_slurm.errors import InputError, UnknownJob
 from nccl_slurm.hosts import expand
 from nccl_slurm.scheduler.client import Accounted, LiveJob, NodeState
 
-__all__ = ["Choice", "all_idle", "answers", "given", "is_idle", "listed", "of_job", "sampled"]
+__all__ = ["Choice", "all_idle", "answers", "beside", "given", "is_idle", "listed", "of_job", "sampled"]
 
 #: Flags of a node that is idle all the same.
 _HARMLESS = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
@@ -59,6 +59,25 @@ def of_job(job_id: str, live: Sequence[LiveJob], accounted: Sequence[Accounted])
     if found:
         raise InputError(f"job {job_id} is {found[-1].state} and has no nodes yet; give --nodes or --all-idle")
     raise UnknownJob(f"job {job_id}: neither slurmctld nor accounting knows nodes of it; give --nodes LIST")
+
+
+def beside(job_id: str, chosen: LiveJob | Accounted | None, live: Sequence[LiveJob]) -> str:
+    """What else Slurm has under this id, in words: other components of a heterogeneous job, other tasks of an array.
+    Empty where ``chosen`` is all, or was named by an id of its own."""
+    one = None if chosen is None else next((job for job in live if job.raw_id == chosen.raw_id), None)
+    if one is None or job_id == one.id:
+        return ""
+    parts = [job for job in live if job is not one and job.nodes and _is_part(job, one)]
+    if not parts:
+        return ""
+    ids = sorted(parts, key=lambda job: job.raw_id)
+    named = ", ".join(job.id for job in ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
+    return f"job {job_id} is looked at as {one.id} alone; beside it run {named}: give --job with each id"
+
+
+def _is_part(job: LiveJob, of: LiveJob) -> bool:
+    same_array = of.array_job_id is not None and job.array_job_id == of.array_job_id
+    return job.state == "RUNNING" and (same_array or (of.het_job_id is not None and job.het_job_id == of.het_job_id))
 
 
 def _as_ended(job: LiveJob) -> Accounted:

@@ -19,7 +19,7 @@ _KINDS: tuple[Kind, ...] = ("new", "worse", "still", "unseen", "better", "gone")
 #: Higher is worse; UNKNOWN is no grade.
 _GRADE = {"PASS": 0, "NOT-APPLICABLE": 0, "WARN": 1, "FAIL": 2}
 #: Judged of events in a window of time.
-_OF_EVENTS = ("node.xid", "node.oom", "node.kernel", "aws.events", "aws.health-agent")
+_OF_EVENTS = ("node.xid", "node.oom", "node.kernel", "aws.events", "aws.health-agent", "aws.deep-check")
 #: Judged of ranks, and without any of what would start them, or not at all.
 _OF_RANKS = (
     *("node.memlock", "node.nofile", "node.stack", "node.shm", "node.huge-pages", "node.dns"),
@@ -50,7 +50,7 @@ def compared(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change
         return [*_all("new", new, after=True), *_all("unseen", old, after=False)]
     groups: dict[tuple[Kind, str, str | None, str | None], list[str]] = {}
     for check, node in sorted(old.keys() | new.keys()):
-        was, now = old.get((check, node)), new.get((check, node))
+        was, now = old.get((check, node)), new.get((check, node)) or _of_all(check, node, new, before, after)
         kind = _kind(was, now)
         if kind in ("gone", "better") and (check, node) in other:
             kind = "unseen"
@@ -105,6 +105,22 @@ def _by_place(told: Mapping[str, Any]) -> dict[tuple[str, str], str]:
             key = (one["check"], node)
             found[key] = max(found.get(key, word), word, key=_rank)
     return found
+
+
+def _of_all(
+    check: str, node: str, new: Mapping[tuple[str, str], str], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> str | None:
+    """Checks of the scheduler and of a job say that all is well once, of no node: where this one was among those that
+    were looked at, it is of this one too."""
+    whole = new.get((check, ""))
+    if not node or whole != "PASS":
+        return None
+    chosen = after["nodes"]["chosen"]
+    if check.startswith("scheduler."):
+        return whole if not chosen or node in chosen else None
+    same = before.get("job") is not None and before.get("job") == after.get("job")
+    seen = node in after["nodes"].get("with_ranks", ()) and after["nodes"]["of"] is None
+    return whole if check.startswith("job.") and same and seen else None
 
 
 def _before_the_window(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -145,7 +145,9 @@ class Fleet:
 @dataclass(frozen=True)
 class JobObserved:
     """``live``: as slurmctld tells it, None where it does not know the job any more. ``output``: what its output files
-    say, None where they could not be read, and then ``output_why``."""
+    say, None where they could not be read, and then ``output_why``. ``part``: not all of its nodes were to be looked
+    at (a sample, this node alone, one component of a heterogeneous job): ranks that are not seen may be on the others.
+    """
 
     id: str
     raw_id: int
@@ -153,6 +155,7 @@ class JobObserved:
     live: LiveJob | None = None
     output: Parsed | None = None
     output_why: str = "the job's output was not read"
+    part: bool = False
 
     def parsed(self) -> Parsed:
         if self.output is None:

@@ -66,7 +66,8 @@ class Result:
         told = [one for one in self.findings if not (silent and one.check == UNREACHABLE)]
         if (worst(told) or "P2") < "P2":
             return _FOUND
-        seen = any(one.status in ("PASS", "WARN", "FAIL") for one in told)
+        unseen = not told or any(one.status == "UNKNOWN" for one in told)
+        seen = not unseen or any(one.status in ("PASS", "WARN", "FAIL") for one in told)
         return _CLEAN if seen and not silent else _UNSEEN
 
     @property

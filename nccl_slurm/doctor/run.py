@@ -144,7 +144,9 @@ class _Here(_Run):
         self.looked = Looked([node], ways={"local": [node]}, with_ranks=[node] if has_ranks(seen) else [])
         self.since = self.wish.since
         found = [one for check in self.of("node") for one in of_node(check, seen)]
-        view = JobObserved(str(self.wish.job), job or 0, Fleet({node: seen}), output_why="not read with --local")
+        view = JobObserved(
+            str(self.wish.job), job or 0, Fleet({node: seen}), output_why="not read with --local", part=True
+        )
         return found + [one for check in self.of("job") for one in safely(check, view)]
 
 
@@ -223,7 +225,10 @@ class _Doctor(_Run):
         except SlurmError as error:
             accounted = ()
             self.left_out.append(f"accounting: {error}")
-        return choose.of_job(job, live, accounted)
+        choice = choose.of_job(job, live, accounted)
+        if more := choose.beside(job, choice.job or choice.ended, live):
+            self.left_out.append(more)
+        return choice
 
     def nodes(self) -> Mapping[str, NodeState]:
         """Raises SlurmUnreachable."""
@@ -345,7 +350,8 @@ class _Doctor(_Run):
 
     def _job_view(self, choice: Choice, fleet: Fleet) -> JobObserved:
         assert self.wish.job is not None and choice.raw_id is not None
-        view = JobObserved(self.wish.job, choice.raw_id, fleet, choice.job)
+        part = choice.of is not None or (choice.job is not None and choice.job.het_job_id is not None)
+        view = JobObserved(self.wish.job, choice.raw_id, fleet, choice.job, part=part)
         if choice.job is None:
             return replace(view, output_why="the job has ended: `nccl-slurm report` tells of its output")
         return self._with_output(view) if self.of("job") else view
@@ -386,7 +392,8 @@ class _Doctor(_Run):
         since = self.wish.since if self.wish.since is not None else choice.start or now - 86400.0
         states = self._states(choice)
         where = {"cluster": self.wish.cluster, "region": self.wish.region}
-        seen = observe(self.config, since=since, until=now, nodes=states, slurm=True, **where)
+        told = {"since": since, "until": now, "nodes": states, "by_choice": bool(choice.nodes)}
+        seen = observe(self.config, slurm=True, **told, **where)
         self.left_out += [f"AWS by the environment's region: {seen.place.unused}"] if seen.place.unused else []
         pool = ThreadPoolExecutor(1)
         return pool.submit(lambda: [one for check in self.of("aws") for one in safely(check, seen)])

@@ -21,7 +21,8 @@ __all__ = ["Instance", "Table", "Threshold", "load", "table"]
 
 @dataclass(frozen=True)
 class Instance:
-    """``efa`` None: not known. ``nvlinks``: of each GPU. ``mesh``: they join it to some of its peers alone."""
+    """``efa`` None: not known. ``nvlinks``: of each GPU. ``mesh``: they join it to some of its peers alone.
+    ``gpudirect``: its EFA cards may reach the GPUs' memory."""
 
     type: str
     gpus: int
@@ -31,6 +32,12 @@ class Instance:
     source: str
     efa: int | None = None
     mesh: bool = False
+    gpudirect: bool = True
+
+    @property
+    def efa_is_an_option(self) -> bool:
+        """Whether many launch it without: one card, or cards that don't reach the GPUs, gain little."""
+        return self.efa == 1 or not self.gpudirect
 
 
 @dataclass(frozen=True)

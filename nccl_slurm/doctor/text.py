@@ -38,6 +38,8 @@ _STATUS_WORDS: dict[Status, str] = {
 _STATUSES = tuple(_STATUS_WORDS)
 #: More consequences than this are told in one paragraph.
 _ONE_BY_ONE = 5
+#: Characters of what one of them found.
+_CONSEQUENCE = 160
 _SUGGESTED = "Suggested command (run this yourself):"
 
 
@@ -133,13 +135,24 @@ def _not_seen(group: Sequence[Finding], under: Sequence[Finding], color: bool) -
 def _explains(under: Sequence[Finding]) -> Iterator[str]:
     """A node that gives no observation blinds forty checks: those of the same nodes stand together."""
     groups: dict[str, list[str]] = {}
+    said = _failures(under)
     for check, nodes in _consequences(under).items():
         groups.setdefault(f" on {fold(nodes)}" if nodes else "", []).append(check)
     for where, checks in groups.items():
         if len(checks) <= _ONE_BY_ONE:
-            yield from (f"     explains {check}{where}" for check in checks)
+            yield from (f"     explains {check}{where}{said.get(check, '')}" for check in checks)
         else:
             yield from _wrapped(f"explains {counted(len(checks), 'check')}{where}: {', '.join(checks)}")
+
+
+def _failures(under: Sequence[Finding]) -> Mapping[str, str]:
+    """Check → what it found wrong, in words: whoever reads may see that it follows from another cause after all."""
+    found: dict[str, list[str]] = {}
+    for one in under:
+        if one.status in ("FAIL", "WARN"):
+            found.setdefault(one.check, []).append(visible(one.text, _CONSEQUENCE))
+    more = {check: f" and {len(texts) - 1} more" if len(texts) > 1 else "" for check, texts in found.items()}
+    return {check: f": {texts[0]}{more[check]}" for check, texts in found.items()}
 
 
 def _wrapped(words: str) -> list[str]:

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 #: What has to hold for a row beside its value: ``adapters``: the node has RDMA adapters.
-WHEN = ("", "several-nodes", "several-ranks", "efa", "infiniband", "adapters")
+WHEN = ("", "several-nodes", "away-from-rank-0", "several-ranks", "efa", "infiniband", "adapters")
 KINDS = ("both", "differ", "first-larger", "product-over")
 #: A value that a rule may compute with.
 NUMBER = re.compile(r"[0-9]{1,12}\Z", re.ASCII)

@@ -20,6 +20,8 @@ from click.testing import CliRunner
 
 from nccl_slurm import schema
 from nccl_slurm.bundle.doctor import of_run
+from nccl_slurm.bundle.extract import AROUND, Span, read_spans, shown
+from nccl_slurm.bundle.part import text_part
 from nccl_slurm.bundle.records import NODES_MAX
 from nccl_slurm.cli.bundle import command
 from nccl_slurm.cli.main import main
@@ -177,6 +179,11 @@ def test_a_dry_run_ends_as_the_real_one_would(site: Path) -> None:
     assert status("42", "--config", site, "-o", path, "--dry-run") == 1
     assert "would be written" in run("42", "--config", site, "-o", path, "--dry-run", "--force")
     assert path.read_text() == "mine"
+    (site.parent / "folder").mkdir()
+    for words in (["-o", "/nonexistent/x"], ["-o", path / "x"], ["-o", site.parent / "folder", "--force"]):
+        assert status("42", "--config", site, *words) == status("42", "--config", site, *words, "--dry-run") == 1
+    told = run("42", "--config", site, "--folder", "-o", f"{site.parent}/new/", "--dry-run")
+    assert "would be written" in told and not (site.parent / "new").exists()
 
 
 def test_what_is_there_stays(site: Path) -> None:
@@ -290,6 +297,47 @@ def test_lines_around_the_evidence_of_given_logs(logs: Path) -> None:
     assert any("Watchdog caught" in line for line in case["answers"]["errors"])
     assert case["answers"]["cluster"] is None
     assert "## Name of the cluster\n\nnot known." in (folder / "support-case.md").read_text()
+
+
+_PASSWORD = b"export DB_PASSWORD=SuperSecretValue123 and more\n"
+_KEY = (
+    b"-----BEGIN RSA PRIVATE KEY-----\n"
+    + b"MIIEpAIBAAKCAQEA1x/Ab1\n" * 4
+    + b"shortTail9/ab==\n-----END RSA PRIVATE KEY-----\n"
+)
+
+
+@pytest.mark.parametrize("secret", [_PASSWORD, _KEY])
+@pytest.mark.parametrize("into", [1, 5, 20, 30, 40, 60, 120])
+def test_no_secret_is_cut_from_the_name_that_tells_it(tmp_path: Path, secret: bytes, into: int) -> None:
+    """Wherever the piece begins; the line of the evidence stays, and those beside it."""
+    into = min(into, len(secret) - 1)
+    before = b"x" * 99 + b"\n"
+    pad = b"step 1 of 2\n" * 400
+    evidence = b"ValueError: loss is nan\n"
+    fill = AROUND - (len(secret) - into)
+    body = before + secret + (pad * 2)[: fill - 1] + b"\n" + evidence + b"after\n" + pad * 2
+    path = tmp_path / "job.out"
+    path.write_bytes(body)
+    start = len(before) + into
+    assert body[start + AROUND :].startswith(evidence)
+    with path.open("rb") as file:
+        pieces = read_spans(file, [Span(start, start + 2 * AROUND)])
+    text = text_part("logs/1", shown("job.out", pieces), "x").data.decode()
+    assert "ValueError: loss is nan\nafter\n" in text and "step 1 of 2\n" in text
+    assert not any(part in text for part in ("SecretValue", "Value123", "MIIEp", "1x/Ab1", "shortTail9"))
+    ((span, data),) = pieces
+    assert body[span.start : span.end] == data and data.endswith(b"\n")
+
+
+def test_evidence_in_a_line_longer_than_a_piece_stays(tmp_path: Path) -> None:
+    body = b"y" * 20_000 + b"\n" + b"ValueError: loss " + b"z" * 20_000
+    path = tmp_path / "job.out"
+    path.write_bytes(body)
+    at = 20_001
+    with path.open("rb") as file:
+        ((_, data),) = read_spans(file, [Span(at - AROUND, at + AROUND)])
+    assert data.startswith(b"ValueError: loss zzz") and b"y" not in data
 
 
 def output_report(paths: list[Path], user: str) -> dict[str, Any]:

@@ -61,12 +61,13 @@ def job(
     more: int = 0,
     uid: int = 0,
     state: str | None = None,
+    part: bool = False,
 ) -> JobObserved:
     """``rows`` of a node as text: why they were not seen. ``adapters``: of every node, None: they were not seen."""
     nodes = {name: Observation(name, _found(told, adapters, more), uid=uid) for name, told in rows.items()}
     parsed = None if output is None else read_sources(walk(str(output))[0], _ROWS)
     live = None if state is None else LiveJob(42, "42", "train", state)
-    return JobObserved("42", 42, Fleet(nodes, silent or {}), live, output=parsed)
+    return JobObserved("42", 42, Fleet(nodes, silent or {}), live, output=parsed, part=part)
 
 
 def _found(rows: Rows | str, adapters: Mapping[str, str] | None, more: int) -> dict[str, Any]:

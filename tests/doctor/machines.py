@@ -1,6 +1,6 @@
 """Machines that are not there: trees of /proc, /sys, /dev and fake commands, from a few rows.
 
-`of` makes a healthy machine of a kind (p4d, p5, p5en, p6, g5, infiniband, plain); a test changes what it wants and
+`of` makes a healthy machine of a kind (p4d, p5, g5, trn1, infiniband, plain …); a test changes what it wants and
 looks at it through the real `doctor.gather`. Texts have the forms of real commands, of several versions of them.
 """
 
@@ -33,6 +33,7 @@ class Gpu:
     bus: str
     name: str = "NVIDIA H100 80GB HBM3"
     uuid: str = ""
+    vbios: str = "96.00.89.00.01"
     volatile: str = "0"
     aggregate: str = "0"
     sram_exceeded: str = "No"
@@ -73,7 +74,7 @@ class Gpu:
         ways = {"bandwidth": "N/A", "route_recovery_in_progress": "N/A", "route_unhealthy": "N/A", **self.health}
         health = "".join(f"<{name}>{word}</{name}>" for name, word in ways.items())
         return f"""<gpu id="0000{self.bus}.0"><product_name>{self.name}</product_name>
-<uuid>{self.uuid or "GPU-" + self.bus}</uuid><minor_number>0</minor_number><vbios_version>96.00.89.00.01</vbios_version>
+<uuid>{self.uuid or "GPU-" + self.bus}</uuid><minor_number>0</minor_number><vbios_version>{self.vbios}</vbios_version>
 <mig_mode><current_mig>{self.mig}</current_mig></mig_mode><persistence_mode>Enabled</persistence_mode>
 <gpu_recovery_action>{self.recovery}</gpu_recovery_action>
 <gpu_reset_status><reset_required>{self.reset_required}</reset_required>
@@ -147,6 +148,7 @@ KINDS: Mapping[str, Kind] = {
         vendor="Supermicro", product="ARS-121GL-NB2B-LCC", gpus=4, name="NVIDIA GB200", links=18, pair="NV18"
     ),
     "g5": Kind(product="g5.48xlarge", gpus=8, name="NVIDIA A10G", pair="PHB", efa=1, fabric=False, power="300.00 W"),
+    "trn1": Kind(product="trn1.32xlarge", efa=8),
     "infiniband": Kind(vendor="NVIDIA", product="DGXH100", gpus=8, links=18, pair="NV18", ib=8),
     "plain": Kind(vendor="QEMU", product="Standard PC", gpus=0),
 }
@@ -289,11 +291,13 @@ def journal(records: Iterable[tuple[float, str]], first: float = BOOT + 1.0) -> 
     return "\n".join(map(json.dumps, rows))
 
 
-def limits_text(memlock: str = "unlimited", stack: str = "8388608", nofile: str = "1048576") -> str:
+def limits_text(
+    memlock: str = "unlimited", stack: str = "8388608", nofile: str = "1048576", hard: str = "1048576"
+) -> str:
     return (
         "Limit                     Soft Limit           Hard Limit           Units     \n"
         f"Max stack size            {stack:<20} unlimited            bytes     \n"
-        f"Max open files            {nofile:<20} 1048576              files     \n"
+        f"Max open files            {nofile:<20} {hard:<20} files     \n"
         f"Max locked memory         {memlock:<20} unlimited            bytes     \n"
     )
 

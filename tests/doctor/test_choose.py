@@ -67,6 +67,39 @@ def test_jobs_without_nodes() -> None:
         choose.of_job("45", [RUNNING], [ENDED])
 
 
+HET = [
+    LiveJob(100, "100+0", "x", "RUNNING", het_job_id=100, het_offset=0, nodes=("n1", "n2")),
+    LiveJob(101, "100+1", "x", "RUNNING", het_job_id=100, het_offset=1, nodes=("n3",)),
+]
+ARRAY = [
+    LiveJob(201, "200_1", "x", "RUNNING", array_job_id=200, array_task_id=1, nodes=("n1",)),
+    LiveJob(200, "200_2", "x", "RUNNING", array_job_id=200, array_task_id=2, nodes=("n2",)),
+    LiveJob(203, "200_3", "x", "PENDING", array_job_id=200, array_task_id=3),
+]
+
+
+@pytest.mark.parametrize(
+    ("job", "live", "nodes", "words"),
+    [
+        ("100", HET, ["n1", "n2"], "job 100 is looked at as 100+0 alone; beside it run 100+1"),
+        ("100+0", HET, ["n1", "n2"], ""),
+        ("100+1", HET, ["n3"], ""),
+        ("101", HET, ["n3"], "beside it run 100+0"),
+        ("200", ARRAY, ["n2"], "job 200 is looked at as 200_2 alone; beside it run 200_1:"),
+        ("200_1", ARRAY, ["n1"], ""),
+        ("42", [RUNNING, *HET, *ARRAY], ["n1", "n2"], ""),
+        ("200", ARRAY[1:], ["n2"], ""),
+    ],
+)
+def test_an_id_of_several_jobs_says_which_is_looked_at(
+    job: str, live: list[LiveJob], nodes: list[str], words: str
+) -> None:
+    choice = choose.of_job(job, live, ())
+    assert list(choice.nodes) == nodes
+    told = choose.beside(job, choice.job or choice.ended, live)
+    assert words in told and bool(told) == bool(words)
+
+
 KNOWN = {f"n{at}": NodeState(f"n{at}", "IDLE" if at < 3 else "ALLOCATED") for at in range(1, 5)}
 
 

@@ -65,6 +65,7 @@ ECC = replace(FAIL, since=1000.0)
         (UNTIMED, 900.0, NO_XID, 950.0, "unseen"),
         (ECC, None, PASS, 1100.0, "gone"),  # a state, and no event
         (replace(XID, check="aws.events"), None, replace(NO_XID, check="aws.events"), None, "unseen"),  # a day is asked
+        (replace(XID, check="aws.deep-check"), None, replace(NO_XID, check="aws.deep-check"), None, "unseen"),
         (replace(XID, check="aws.events", since=4e5), None, replace(NO_XID, check="aws.events"), None, "gone"),
     ],
 )
@@ -115,6 +116,35 @@ def test_nodes_are_compared_one_by_one_and_told_together() -> None:
     found = compared(told(before), told(after))
     assert {(one.kind, tuple(one.nodes)) for one in found} == {("gone", ("n1", "n2")), ("unseen", ("n3",))}
     assert "gone     node.ecc n[1-2]: FAIL P0 -> PASS" in changes(found, "then")
+
+
+STATE = Finding("scheduler.node-state", "FAIL", "DOWN", "P1", nodes=("n1",))
+MEETING = Finding("job.environment", "FAIL", "elsewhere", "P0", nodes=("n1",))
+HERE = Looked(["n1", "n2"], ways={"ssh": ["n1", "n2"]}, with_ranks=["n1", "n2"])
+
+
+@pytest.mark.parametrize(
+    ("before", "looked", "job", "more", "kind"),
+    [
+        (STATE, HERE, None, (), "gone"),
+        (STATE, Looked(), None, (), "gone"),  # all nodes of Slurm
+        (STATE, Looked(["n2"], ways={"ssh": ["n2"]}), None, (), "unseen"),
+        (STATE, HERE, None, (replace(STATE, nodes=("n2",)),), "unseen"),
+        (MEETING, HERE, "7", (), "gone"),
+        (MEETING, HERE, "8", (), "unseen"),
+        (MEETING, replace(HERE, with_ranks=["n2"]), "7", (), "unseen"),
+        (MEETING, replace(HERE, of=9), "7", (), "unseen"),
+        (MEETING, HERE, None, (), "unseen"),
+    ],
+)
+def test_what_is_said_well_of_all_is_so_of_each(
+    before: Finding, looked: Looked, job: str | None, more: tuple[Finding, ...], kind: str
+) -> None:
+    well = () if more else (replace(before, status="PASS", priority=None, nodes=()),)
+    one = Result(0.0, 1.0, [before], {before.check: "x"}, job="7", looked=HERE).to_json()
+    two = Result(9.0, 1.0, [*well, *more], {before.check: "x"}, job=job, looked=looked).to_json()
+    (found,) = [change for change in compared(one, two) if change.before is not None]
+    assert (found.kind, found.nodes) == (kind, ["n1"])
 
 
 OUTPUT = Finding("job.output", "FAIL", "it printed an error", "P0")

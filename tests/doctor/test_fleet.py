@@ -88,6 +88,8 @@ def test_drivers_of_two_kinds_of_machines_may_differ(tmp_path: Path) -> None:
         (lambda m: m.every_gpu(width="8x"), "P1", "PCIe lanes of GPUs"),
         (lambda m: m.every_gpu(width="8x", width_max="8x"), None, ""),
         (lambda m: m.every_gpu(power="350.00 W", power_default="350.00 W"), None, ""),
+        (lambda m: m.every_gpu(vbios="96.00.30.00.01"), "P2", "GPU firmware (VBIOS)"),
+        (lambda m: m.every_gpu(vbios="96.00.30.00.01", name="NVIDIA H200"), None, ""),
         (lambda m: m.files.update({"/sys/class/net/eth0/mtu": "1500"}), "P1", "MTU"),
         (lambda m: m.files.update({"/sys/class/infiniband/mlx5_2/fw_ver": "28.39.1"}), "P2", "firmware of RDMA cards"),
     ],
@@ -114,6 +116,48 @@ def test_ranks_with_another_nccl_can_not_run_together(tmp_path: Path) -> None:
     odd = {f"n{number}": rank("2.21.5") for number in (1, 2, 3)} | {"n4": rank("2.18.3")}
     ((status, priority, nodes, text),) = wrong(judged(versions.CHECKS[0], fleet(tmp_path, KEYS, odd=odd)))
     assert (status, priority, nodes) == ("FAIL", "P0", ("n4",)) and "2.21.5" in text
+
+
+def mapped(*nodes: tuple[str, dict[str, str] | None]) -> Fleet:
+    """Nodes n1 … with one rank of one job each: the path of a library, and what the node tells of that file."""
+    found: dict[str, Observation] = {}
+    for number, (path, file) in enumerate(nodes, start=1):
+        row = {"pid": 5, "job": "42", "environment": {"RANK": str(number)}, "libraries": [path]}
+        told = {"ranks": {"value": {"ranks": [row], "more": 0, "libraries": {path: file}}}}
+        found[f"n{number}"] = Observation(f"n{number}", told, kernel="6.8")
+    return Fleet(found)
+
+
+SAID, LINK = {"real": "libnccl.so.2", "said": "2.21.5"}, {"real": "libnccl.so.2.21.5", "said": ""}
+NCCL, OFI = "/opt/nccl/lib/libnccl.so.2", "/opt/amazon/ofi-nccl/lib/libnccl-net.so"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "odd"),
+    [
+        pytest.param([(NCCL, SAID), (NCCL, SAID), (NCCL, None)], (), id="one file could not be read"),
+        pytest.param([(NCCL, SAID), (NCCL, {"real": "libnccl.so.2"})], (), id="one tells no version"),
+        pytest.param([(NCCL, SAID), (NCCL, LINK), (NCCL + ".21.5", None)], (), id="by name and by itself"),
+        pytest.param([(f"/tmp/{n}/libnccl.so.2", None) for n in "ab"], (), id="each in a folder of its own"),
+        pytest.param(
+            [("/usr/local/cuda-12.4/lib/libnccl.so.2", None), (NCCL, SAID)], (), id="CUDA's number is none of NCCL"
+        ),
+        pytest.param([(NCCL, SAID), (NCCL, SAID), (NCCL, {"said": "2.18.3"})], (("FAIL", "P0", ("n3",)),), id="older"),
+        pytest.param(
+            [(NCCL, SAID), (NCCL, {"said": "2.18.3"}), (NCCL, None)], (("FAIL", "P0", ("n1", "n2")),), id="two of three"
+        ),
+        pytest.param([(OFI, None)] * 3 + [("/opt/b/libnccl-net.so", None)], (), id="another kind of plugin"),
+        pytest.param(
+            [(OFI, None)] * 3 + [("/b/aws-ofi-nccl/libnccl-net.so", None)], (("WARN", "P1", ("n4",)),), id="odd plugin"
+        ),
+        pytest.param([(f"/tmp/n{n}/ofi-nccl/libnccl-net.so", None) for n in (1, 2, 3)], (), id="by the node's name"),
+    ],
+)
+def test_libraries_whose_version_is_not_told(
+    nodes: Sequence[tuple[str, dict[str, str] | None]], odd: Sequence[tuple[str, str, tuple[str, ...]]]
+) -> None:
+    found = judged(versions.CHECKS[0], mapped(*nodes))
+    assert [one[:3] for one in wrong(found)] == list(odd)
 
 
 def test_a_node_that_tells_nothing_is_not_odd(tmp_path: Path) -> None:
@@ -213,6 +257,16 @@ def test_no_table_of_instance_types_decides() -> None:
     """W39, contradictions: 78 GB/s of a pair of p4d is what its peers have, whatever a page expects."""
     texts = {f"{a}-{b}.txt": output(78.0, a, b) for a, b in (("n1", "n2"), ("n3", "n4"), ("n5", "n6"))}
     assert {one.status for one in judge(texts)} == {"PASS"}
+
+
+def test_a_slow_pair_of_nodes_that_are_fast_with_others_accuses_neither() -> None:
+    texts = {}
+    for pairs in sweep.pairs(["n1", "n2", "n3", "n4"]):
+        for pair in pairs:
+            texts[f"{'-'.join(pair)}.txt"] = output(100.0 if set(pair) == {"n1", "n2"} else 480.0, *pair)
+    (found,) = [one for one in judge(texts) if one.status not in ("PASS", "UNKNOWN")]
+    assert (found.status, found.priority, sorted(found.nodes)) == ("WARN", "P1", ["n1", "n2"])
+    assert "each of its nodes is fast with others" in found.text
 
 
 def test_the_common_node_of_slow_pairs_is_named() -> None:

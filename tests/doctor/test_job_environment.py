@@ -56,6 +56,74 @@ def test_programs_side_by_side_may_have_other_settings() -> None:
     assert words(said(CHECK, job({"n1": first, "n2": second}))) == ["PASS"]
 
 
+def step(number: str, *ranks: int, node: str = "n1", **more: str) -> Rows:
+    """Ranks of a world of four in a step of their own."""
+    told = {"MASTER_PORT": f"2950{number}", "SLURM_STEP_ID": number, **more}
+    return [{**rank(one, 4, **told), "pid": 1000 * (int(number) + 1) + one} for one in ranks]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected", "text"),
+    [
+        pytest.param(step("0", 0, 1), step("0", 2, 3), ["PASS"], "", id="one program"),
+        pytest.param([*step("0", 0, 1, 2, 3), *step("1", 0, 1)], step("1", 2, 3), ["PASS"], "", id="two, both whole"),
+        pytest.param(
+            [*step("0", 0, 1), *step("1", 0, 1)],
+            [*step("0", 2, 3), *step("1", 2)],
+            ["FAIL P0"],
+            "no process of rank 3 on any node",
+            id="one of two lacks a rank, and waits for that one alone",
+        ),
+        pytest.param(step("0", 0, 1), step("1", 2, 3), ["FAIL P0"], "MASTER_PORT differs", id="halves of one program"),
+        pytest.param(
+            step("0", 0, 1, 2, 3),
+            step("0", 0, MASTER_PORT="29509"),
+            ["FAIL P0"],
+            "no process of ranks 1-3",
+            id="in one step, one whole",
+        ),
+        pytest.param(step("0", 0, WORLD_SIZE="1") * 3, [], ["PASS"], "", id="programs of one rank each"),
+        pytest.param(
+            [*step("0", 0, 1), *step("0", 0, MASTER_PORT="29509")],
+            step("0", 2),
+            ["FAIL P0"],
+            "MASTER_PORT differs",
+            id="in one step, none whole",
+        ),
+    ],
+)
+def test_programs_are_told_apart_by_their_steps(first: Rows, second: Rows, expected: list[str], text: str) -> None:
+    found = said(CHECK, job({"n1": first, "n2": second}))
+    assert words(found) == expected and (not text or text in found[0].text), [one.text for one in found]
+
+
+@pytest.mark.parametrize(
+    ("zero", "others", "expected"),
+    [
+        pytest.param("127.0.0.1", "n1", "PASS", id="rank 0 by its loopback"),
+        pytest.param("localhost", "n1.cluster.local", "PASS", id="the others by its whole name"),
+        pytest.param("::1", "10.0.0.1", "PASS", id="by a number that may be its own"),
+        pytest.param("n1", "N1.cluster.local", "PASS", id="two words for one node"),
+        pytest.param("n1", "10.0.0.1", "FAIL P0", id="a number that may be anybody's"),
+        pytest.param("127.0.0.1", "n2", "FAIL P0", id="the others elsewhere"),
+        pytest.param("n1", "127.0.0.1", "FAIL P0", id="the others at their own"),
+    ],
+)
+def test_rank_0_may_call_its_own_node_by_a_loopback(zero: str, others: str, expected: str) -> None:
+    told = {
+        "n1": [rank(number, 4, MASTER_ADDR=zero) for number in (0, 1)],
+        "n2": [rank(number, 4, MASTER_ADDR=others) for number in (2, 3)],
+    }
+    assert words(said(CHECK, job(told))) == [expected]
+
+
+def test_slurms_own_address_of_a_node_is_that_node() -> None:
+    told = {"n1": [rank(0, 2, local=1)], "n2": [rank(1, 2, local=1, MASTER_ADDR="10.0.0.1")]}
+    seen = job(told)
+    seen.fleet.nodes["n1"].slurm.update(NodeAddr="10.0.0.1")  # type: ignore[attr-defined]
+    assert words(said(CHECK, seen)) == ["PASS"]
+
+
 def test_helpers_that_look_at_gpus_are_no_ranks() -> None:
     told = even()
     helper = {"pid": 77, "parent": 1, "environment": {"NCCL_DEBUG": "INFO"}, "libraries": ["/x/libnvidia-ml.so.1"]}
@@ -86,6 +154,25 @@ def test_a_rank_twice_fails() -> None:
     assert "more than once: 1" in found.text
 
 
+NCCL = {"libraries": ["/opt/lib/libnccl.so.2"]}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (NCCL, {}, ["PASS"]),  # a tracker's daemon: it left its parent, and has its environment
+        (NCCL, {"libraries": ["/x/libcuda.so.1"]}, ["PASS"]),
+        (NCCL, NCCL, ["FAIL P0"]),
+        ({}, {}, ["FAIL P0"]),  # nothing tells which is the rank
+    ],
+)
+def test_a_helper_that_a_rank_left_beside_it_is_no_second_one(first: Any, second: Any, expected: list[str]) -> None:
+    told = even()
+    told["n1"] = [{**one, **first} if one["pid"] == 1000 else one for one in told["n1"]]
+    told["n1"].append({**rank(0, 4, NCCL_ALGO="Ring" if second != first else ""), "pid": 8888, "parent": 1, **second})
+    assert words(said(CHECK, job(told))) == expected
+
+
 @pytest.mark.parametrize("gone", [0, 3, 5])
 def test_a_rank_without_a_process_is_told(gone: int) -> None:
     told = {node: [one for one in rows if one["pid"] != 1000 + gone] for node, rows in even(8).items()}
@@ -100,6 +187,20 @@ def test_what_was_not_seen_is_not_gone(more: Any) -> None:
     """Ranks 4 to 7 may be on the node that did not answer, or beyond what a node tells."""
     told = {"n1": even(8)["n1"]}
     assert "FAIL P0" not in words(said(CHECK, job(told, **more)))
+
+
+@pytest.mark.parametrize(("part", "expected"), [(True, ["PASS"]), (False, ["FAIL P0"])])
+def test_ranks_of_nodes_that_were_not_looked_at_are_not_gone(part: bool, expected: list[str]) -> None:
+    """A sample of the nodes, this node alone, or a component of a heterogeneous job."""
+    told = even(32, 4)
+    del told["n2"]
+    assert words(said(CHECK, job(told, part=part))) == expected
+
+
+@pytest.mark.parametrize("part", [True, False])
+def test_who_meets_elsewhere_among_those_who_were_looked_at(part: bool) -> None:
+    found = said(CHECK, job(changed(3, MASTER_ADDR="n9"), part=part))
+    assert words(found) == ["WARN P0" if part else "FAIL P0"]
 
 
 @pytest.mark.parametrize(

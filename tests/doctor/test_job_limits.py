@@ -89,6 +89,17 @@ def test_a_node_with_another_limit_is_named() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("processes", "expected"), [("8255214", []), ("unlimited", []), ("131072", []), ("4096", ["n2"]), ("1024", ["n2"])]
+)
+def test_the_kernels_own_limit_of_processes_is_of_each_node(processes: str, expected: list[str]) -> None:
+    odd = limits().replace("1029000              1029000 ", f"{processes:<20} {processes:<20}")
+    told = rows(limits(), odd=odd)
+    told["n0"] = [rank(number, 4, text=limits()) for number in (5, 6)]
+    found = [one for one in said(CHECK, job(told, adapters=EFA)) if one.status == "WARN"]
+    assert [one.nodes for one in found] == ([expected] if expected else [])
+
+
 @pytest.mark.parametrize("text", ["", "no limits here", "\x00\xff", "Max open files"])
 def test_limits_that_can_not_be_read_are_unknown(text: str) -> None:
     assert words(said(CHECK, job(rows(text), adapters=EFA))) == ["UNKNOWN"]

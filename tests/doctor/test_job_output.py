@@ -189,6 +189,26 @@ def test_sockets_are_told_with_host_and_adapter(tmp_path: Path) -> None:
     assert found.nodes == ["n1", "n2"] and "Using network Socket" in found.proofs[0].line
 
 
+@pytest.mark.parametrize(
+    ("types", "expected"),
+    [
+        (("p4d.24xlarge", "p4d.24xlarge"), ["WARN P1"]),
+        (("g5.48xlarge", "p4d.24xlarge"), ["WARN P1"]),
+        (("g5.48xlarge", "g5.48xlarge"), ["PASS"]),
+        (("", ""), ["WARN P1"]),
+    ],
+)
+def test_no_gpudirect_is_told_where_the_type_has_it(
+    types: tuple[str, str], expected: list[str], tmp_path: Path
+) -> None:
+    text = channels("AWS Libfabric/0", "AWS Libfabric", "n1", "n2")
+    seen = job(even(), output=written(tmp_path, text), adapters=EFA)
+    for node, kind in zip(seen.fleet.nodes.values(), types, strict=True):
+        texts = {"/sys/class/dmi/id/sys_vendor": "Amazon EC2", "/sys/class/dmi/id/product_name": kind}
+        node.found["dmi"] = {"texts": texts, "cut": [], "unread": {}, "more": False}  # type: ignore[index]
+    assert words(said(TRANSPORT, seen)) == expected
+
+
 def test_the_odd_node_is_named(tmp_path: Path) -> None:
     good = channels("IB/0/GDRDMA", "IB", "n1", "n3", "n4")
     bad = USING.format(host="n2", pid=99, net="Socket") + "\n"

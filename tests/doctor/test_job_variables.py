@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nccl_slurm.doctor.checks.job.variables import CHECKS
 from nccl_slurm.doctor.variables import WHEN, Value, conflicts, names, near, unread, values
 from nccl_slurm.errors import ConfigError
-from tests.doctor.jobs import EFA, INFINIBAND, even, job, said, words
+from tests.doctor.jobs import EFA, INFINIBAND, even, job, rank, said, words
 
 NAMES, VALUES = CHECKS
 ADAPTERS: dict[str, Any] = {"efa": EFA, "infiniband": INFINIBAND, "adapters": EFA}
@@ -219,6 +219,20 @@ def test_loopback_is_right_on_one_node() -> None:
     told = even(2, 1, MASTER_ADDR="localhost", NCCL_SOCKET_IFNAME="lo")
     assert words(said(VALUES, job(told))) == ["PASS"]
     assert len(of("MASTER_ADDR", "localhost")) == 1
+
+
+@pytest.mark.parametrize(
+    ("zero", "others", "nodes"),
+    [("127.0.0.1", "n1", []), ("localhost", "localhost", ["n2"]), ("n1", "127.0.0.1", ["n2"])],
+)
+def test_loopback_is_right_beside_rank_0(zero: str, others: str, nodes: list[str]) -> None:
+    """It listens at all addresses of its node."""
+    told = {
+        "n1": [rank(number, 4, MASTER_ADDR=zero) for number in (0, 1)],
+        "n2": [rank(number, 4, MASTER_ADDR=others) for number in (2, 3)],
+    }
+    found = [one for one in said(VALUES, job(told)) if one.status == "FAIL"]
+    assert [one.nodes for one in found] == ([nodes] if nodes else [])
 
 
 def test_several_programs_of_one_node_each_may_meet_at_localhost() -> None:

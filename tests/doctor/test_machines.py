@@ -37,6 +37,7 @@ GPU = {
 }
 GPU |= {"clocks", "power-cap", "gpu-processes", "dcgm", "pcie"}
 NOT_HERE["plain"] = {f"node.{name}" for name in GPU} | NOT_HERE["infiniband"] | {"node.ib-ports", "node.memlock"}
+NOT_HERE["trn1"] = {f"node.{name}" for name in GPU - {"pcie"}} | {"node.ib-ports", "node.ofi-plugin"}
 #: Not told by any of these trees: no rank runs there, no HyperPod, no DCGM, no RAS.
 NOBODY = {"node.nvme-mount", "node.nccl-library", "node.ras", "node.dns", "node.dcgm"}
 

@@ -200,6 +200,7 @@ def kernel(release: str, driver: str | None = None, modules: str = "nvidia 1 0 -
     [
         ("p5", lambda m: None, "PASS"),
         ("p5", peer("NVIDIA peermem"), "PASS"),
+        ("g5", peer(""), "NOT-APPLICABLE"),
         ("p5", peer(""), "FAIL P1"),
         ("p5", peer("NEURON"), "FAIL P1"),
         ("infiniband", kernel("6.8.0"), "PASS"),

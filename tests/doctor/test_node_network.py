@@ -27,6 +27,13 @@ def only(count: int) -> Change:
     return change
 
 
+def launched_without(machine: Machine) -> None:
+    """No EFA interface was asked for: nothing of it is on the bus."""
+    only(0)(machine)
+    machine.without(*(f"/sys/bus/pci/devices/0000:{0x60 + number:02x}:00.0" for number in range(64)))
+    machine.without("/dev/infiniband")
+
+
 def state(device: str, word: str, port: str = "1") -> Change:
     return lambda m: m.files.update({f"{RDMA}/{device}/ports/{port}/state": word + "\n"})
 
@@ -34,13 +41,21 @@ def state(device: str, word: str, port: str = "1") -> Change:
 @pytest.mark.parametrize(
     ("kind", "change", "expected", "words"),
     [
-        *(pytest.param(kind, lambda m: None, "PASS", "all active", id=f"{kind} whole") for kind in ("p4d", "p5", "g5")),
+        *(
+            pytest.param(kind, lambda m: None, "PASS", "all active", id=f"{kind} whole")
+            for kind in ("p4d", "p5", "g5", "trn1")
+        ),
         pytest.param("p5en", only(16), "PASS", "16 EFA cards", id="W15: p5en has 16 and not 32"),
         pytest.param("p6-b300", lambda m: None, "PASS", "16 EFA cards", id="W15: p6-b300 has 16 and not 17"),
         pytest.param("p5", only(0), "FAIL P0", "none of the 32 EFA cards of p5.48xlarge", id="W15: none on a p5"),
         pytest.param("p5", only(16), "FAIL P1", "16 of the 32 EFA cards", id="W16: half of the cards"),
         pytest.param("p5", only(31), "FAIL P1", "31 of the 32 EFA cards", id="W16: one card"),
         ("p4d", only(3), "FAIL P1", "3 of the 4"),
+        ("trn1", only(4), "FAIL P1", "4 of the 8 EFA cards of trn1.32xlarge"),
+        ("trn1", launched_without, "FAIL P0", "none of the 8 EFA cards"),
+        ("p4d", launched_without, "FAIL P0", "none of the 4 EFA cards"),
+        ("g5", launched_without, "WARN P2", "no EFA card is attached to this g5.48xlarge"),
+        ("g5", only(0), "FAIL P0", "none of the 1 EFA cards"),
         ("p5", state("rdmap20s0", "1: DOWN"), "FAIL P1", "1 EFA cards are not active"),
         ("p5", lambda m: m.without("/dev/infiniband/uverbs7"), "FAIL P1", "no device file"),
         ("g5", state("rdmap16s0", "1: DOWN"), "FAIL P0", "1 EFA cards are not active"),

@@ -128,6 +128,24 @@ def test_nccl(changes: list[Change], expected: str, words: str, tmp_path: Path) 
     assert any(words in one.text for one in found), [one.text for one in found]
 
 
+@pytest.mark.parametrize(
+    ("paths", "expected", "words"),
+    [
+        (("/opt/a/libnccl.so.2", "/opt/a/libnccl.so.2"), "PASS", "one file of NCCL, which tells no version"),
+        (("/opt/a/libnccl.so.2", "/opt/b/libnccl.so.2"), "UNKNOWN", "several files of NCCL"),
+        (("/opt/a/libnccl.so.2", "/opt/b/libnccl.so.2.21.5"), "UNKNOWN", "several files of NCCL"),
+        (("/usr/local/cuda-12.4/libnccl.so.2", "/b/libnccl.so.2.21.5"), "UNKNOWN", "several files of NCCL"),
+        (("/opt/a/libnccl.so.2.18.3", "/opt/b/libnccl.so.2.21.5"), "FAIL P0", "different versions"),
+    ],
+)
+def test_files_that_tell_no_version_are_no_other_version(
+    paths: tuple[str, str], expected: str, words: str, tmp_path: Path
+) -> None:
+    machine = of("p5").rank(0, paths[0]).rank(1, paths[1])
+    found = findings(machine, "node.nccl-library", tmp_path, job="4711")
+    assert worst(found) == expected and words in found[0].text
+
+
 def test_what_a_library_says_of_itself_goes_before_its_name(tmp_path: Path) -> None:
     machine = of("p5").rank(0, "/opt/a/libnccl.so.2").rank(1, "/opt/b/libnccl.so.2")
     for pid, version in ((5000, "2.21.5"), (5001, "2.22.3")):
@@ -257,7 +275,10 @@ def test_no_ras_where_a_rank_runs_is_not_observed(tmp_path: Path) -> None:
         ("node.stack", {"stack": "1048576"}, "FAIL P1"),
         ("node.nofile", {"nofile": "1048576"}, "PASS"),
         ("node.nofile", {"nofile": "8192"}, "WARN P2"),
-        ("node.nofile", {"nofile": "1024"}, "FAIL P1"),
+        ("node.nofile", {"nofile": "1024"}, "WARN P2"),  # Slurm's default hands on the shell's; NCCL raises it
+        ("node.nofile", {"nofile": "1024", "hard": "4096"}, "WARN P2"),
+        ("node.nofile", {"nofile": "1024", "hard": "2048"}, "FAIL P1"),
+        ("node.nofile", {"nofile": "1024", "hard": "1024"}, "FAIL P1"),
     ],
 )
 @pytest.mark.parametrize("whose", ["rank", "slurmd"])

@@ -206,9 +206,25 @@ def test_node_state(state: str, reason: str, expected: tuple[str, str | None]) -
 
 
 def test_a_reason_is_in_the_proof_with_its_time() -> None:
-    (one,) = found("node-state", seen(nodes=node("n1", "IDLE+DRAIN", "testing | x until=friday") + node("n2")))
+    one, other = found("node-state", seen(nodes=node("n1", "IDLE+DRAIN", "testing | x until=friday") + node("n2")))
+    assert (other.status, other.nodes) == ("PASS", ["n2"])
     assert one.nodes == ("n1",) and one.since == 1789900000.0
     assert "testing | x until=friday by root" in one.proofs[0].line and "friday" not in one.text
+
+
+@pytest.mark.parametrize(
+    ("states", "well"),
+    [
+        ({"n1": "DOWN", "n2": "IDLE", "n3": "ALLOCATED"}, {"n2", "n3"}),
+        ({"n1": "DOWN", "n2": "IDLE", "n3": "FROBNICATED"}, {"n2"}),
+        ({"n1": "DOWN", "n2": "IDLE+DRAIN"}, set()),
+        ({"n1": "IDLE", "n2": "MIXED"}, None),  # of all at once
+    ],
+)
+def test_nodes_that_are_well_beside_others_are_told(states: dict[str, str], well: set[str] | None) -> None:
+    told = found("node-state", seen(nodes="".join(node(name, state) for name, state in states.items())))
+    passed = [one for one in told if one.status == "PASS"]
+    assert [set(one.nodes) for one in passed] == ([well] if well else [] if well is not None else [set()])
 
 
 def test_only_chosen_nodes_are_judged() -> None:

@@ -45,9 +45,17 @@ def test_a_finding_of_no_node_names_none_in_its_commands() -> None:
 def test_a_consequence_stands_under_its_cause_alone() -> None:
     text = told(CAUSE, UNDER, OTHER)
     assert "P0 FAIL node.fabric-manager n[1-2]: does not run\n     since 1970-01-01T00:00:00.000Z\n" in text
-    assert "     explains node.nvlink on n[1-2]\n" in text
-    assert text.count("no link") == 0 and "P2 WARN node.nvlink n3: few links" in text
+    assert "     explains node.nvlink on n[1-2]: no link\n" in text
+    assert text.count("no link") == 1 and "P2 WARN node.nvlink n3: few links" in text
     assert "guide: nccl-slurm explain node.fabric-manager" in text
+
+
+def test_what_a_consequence_found_is_told_short_and_harmless() -> None:
+    """It may be no consequence after all: a link of a GPU that nobody lost."""
+    under = [replace(UNDER, text=text) for text in ("GPU 3: 12 of 18 links\x1b[2J" + "x" * 400, "GPU 4: none")]
+    text = told(CAUSE, *under)
+    (line,) = [one for one in text.splitlines() if "explains node.nvlink" in one]
+    assert "GPU 3: 12 of 18 links\\x1b[2J" in line and line.endswith("... and 1 more") and len(line) < 230
 
 
 def test_what_a_terminal_would_act_on_is_shown() -> None:

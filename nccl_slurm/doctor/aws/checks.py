@@ -43,11 +43,12 @@ def observe(
     until: float,
     nodes: Sequence[NamedNode] = (),
     slurm: bool | None = None,
+    by_choice: bool = True,
     cluster: str = "",
     region: str = "",
     environ: Mapping[str, str] | None = None,
 ) -> Aws:
-    """Asks nobody yet. ``cluster``, ``region``: options of the command line; ``nodes``: those that were chosen."""
+    """Asks nobody yet. ``cluster``, ``region``: options of the command line; ``nodes``: those chosen, else all."""
     configured = (config.site.aws_cluster, config.site.region)
     place = find(cluster=cluster, region=region, configured=configured, environ=environ)
-    return Aws(place, Client(place.region), since, until, nodes, slurm)
+    return Aws(place, Client(place.region), since, until, nodes, slurm, by_choice)

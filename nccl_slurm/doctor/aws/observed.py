@@ -51,7 +51,8 @@ class Listed(Generic[_T]):
 @dataclass
 class Aws:
     """``since``, ``until``: the window of events and log lines, seconds since 1970 UTC. ``nodes``: those of Slurm that
-    were chosen; empty: Slurm did not tell. ``slurm``: whether Slurm answered, None: it was not asked."""
+    were chosen, or all of them where it is not ``by_choice``; empty: Slurm did not tell. ``slurm``: whether Slurm
+    answered, None: it was not asked."""
 
     place: Place
     client: Asks
@@ -59,6 +60,7 @@ class Aws:
     until: float
     nodes: Sequence[NamedNode] = ()
     slurm: bool | None = None
+    by_choice: bool = True
     _kept: dict[str, Any] = field(default_factory=dict)
     _asked: int = 0
 
@@ -151,6 +153,16 @@ class Aws:
         except NotObserved:
             return False
         return bool(instance and listed.items) and not listed.cut and all(one.id != instance for one in listed.items)
+
+    def is_of_others(self, instance: str | None) -> bool:
+        """Whether it certainly is that of no node that somebody chose: the instances of all of these are known."""
+        if not (self.by_choice and self.nodes and instance):
+            return False
+        try:
+            known = self.map().instance
+        except NotObserved:
+            return False
+        return all(node.name in known for node in self.nodes) and instance not in known.values()
 
     def _sagemaker(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
         return self.client.ask("sagemaker", operation, ClusterName=self.name(), **parameters)

@@ -7,6 +7,7 @@ rule by addresses does not carry it (EC2 User Guide, EFA). `OverrideVpcConfig` t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -22,6 +23,8 @@ __all__ = ["SECURITY_GROUP", "Rules", "allows", "read_rules"]
 
 _ID = "aws.security-group"
 _ALL, _TCP = "-1", ("tcp", "6")
+#: P, G and Trn types, Inferentia; controllers and logins are of others.
+_ACCELERATED = re.compile(r"ml\.(?:p|g|gr|trn|inf)[0-9]")
 _PORTS = (1024, 65535)
 _IN, _OUT = "IpPermissions", "IpPermissionsEgress"
 
@@ -30,27 +33,33 @@ _IN, _OUT = "IpPermissions", "IpPermissionsEgress"
 class Rules:
     """One direction of one security group: groups that all traffic, and all of TCP's upper ports, is allowed with.
 
-    ``anywhere``: TCP's upper ports with every IPv4 address; ``addresses``: rules by other address ranges."""
+    ``anywhere``: TCP's upper ports with every IPv4 address; ``addresses``: rules by other address ranges; ``some``:
+    groups that fewer of TCP's ports are allowed with."""
 
     everything: frozenset[str]
     tcp: frozenset[str]
     anywhere: bool
     addresses: tuple[str, ...]
+    some: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class _Side:
-    """Instance groups that have the same security groups."""
+    """Instance groups that have the same security groups. ``alone``: one instance without EFA, a login's as a rule: it
+    has nobody in it to reach. ``computes``: some have GPUs or other accelerators."""
 
     ids: tuple[str, ...]
     names: tuple[str, ...]
     efa: bool
+    alone: bool = False
+    computes: bool = True
 
 
 def read_rules(group: Mapping[str, Any], direction: str) -> Rules:
     """``direction``: IpPermissions or IpPermissionsEgress of DescribeSecurityGroups."""
     everything: set[str] = set()
     tcp: set[str] = set()
+    some: set[str] = set()
     addresses: list[str] = []
     anywhere = False
     for rule in group.get(direction) or ():
@@ -59,10 +68,11 @@ def read_rules(group: Mapping[str, Any], direction: str) -> Rules:
         everything |= peers if protocol == _ALL else set()
         wide = protocol == _ALL or (protocol in _TCP and _wide(rule))
         tcp |= peers if wide else set()
+        some |= peers if protocol in _TCP and not wide else set()
         ranges = _ranges(rule)
         anywhere = anywhere or (wide and "0.0.0.0/0" in ranges)
         addresses += [f"{protocol} {one}" for one in ranges if protocol == _ALL or protocol in _TCP]
-    return Rules(frozenset(everything), frozenset(tcp), anywhere, tuple(addresses))
+    return Rules(frozenset(everything), frozenset(tcp), anywhere, tuple(addresses), frozenset(some))
 
 
 def _ranges(rule: Mapping[str, Any]) -> list[str]:
@@ -106,7 +116,16 @@ def _sides(cluster: Cluster) -> list[_Side]:
         vpc = cluster.vpc_of(group)
         if vpc and vpc.groups:
             found.setdefault(tuple(sorted(set(vpc.groups))), []).append(group)
-    return [_Side(ids, tuple(one.name for one in groups), any(map(_has_efa, groups))) for ids, groups in found.items()]
+    return [_side(ids, groups) for ids, groups in found.items()]
+
+
+def _side(ids: tuple[str, ...], groups: Sequence[Group]) -> _Side:
+    efa = any(map(_has_efa, groups))
+    told = [(one.current, one.target) for one in groups]
+    most = sum(max(current or 0, target or 0) for current, target in told)
+    alone = not efa and most <= 1 and all(None not in each for each in told)
+    computes = any(_ACCELERATED.match(kind) for one in groups for kind in one.kinds) or not any(g.kinds for g in groups)
+    return _Side(ids, tuple(one.name for one in groups), efa, alone, computes or efa)
 
 
 def _has_efa(group: Group) -> bool:
@@ -114,7 +133,7 @@ def _has_efa(group: Group) -> bool:
 
 
 def _within(aws: Aws, side: _Side, known: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    for direction in (_IN, _OUT):
+    for direction in () if side.alone else (_IN, _OUT):
         yield from _judge(aws, side, side, direction, known, efa=side.efa)
 
 
@@ -134,6 +153,9 @@ def _judge(
     missing = [one for one in side.ids if one not in known]
     if missing:
         yield Finding(_ID, "UNKNOWN", f"{_what(side, peer, direction)}: EC2 told nothing of {several(missing)}")
+    elif not efa and side is not peer and any(not rule.some.isdisjoint(peer.ids) for rule in rules):
+        text = f"{_what(side, peer, direction)}: allowed on some of TCP's ports alone, which are not judged"
+        yield Finding(_ID, "UNKNOWN", text)
     elif not efa and any(rule.addresses for rule in rules):
         text = f"{_what(side, peer, direction)}: allowed by address ranges alone, which are not judged"
         yield Finding(_ID, "UNKNOWN", text)
@@ -150,15 +172,16 @@ def _what(side: _Side, peer: _Side, direction: str) -> str:
 def _lacks(
     aws: Aws, side: _Side, peer: _Side, direction: str, known: Mapping[str, Mapping[str, Any]], *, efa: bool
 ) -> Finding:
-    """Nodes of one side can't work at all without it; between two sides only jobs that span both are hit."""
+    """Nodes of one side can't work at all without it; between two sides only jobs that span both are hit, and those
+    that don't compute may have nothing to say to each other."""
     wanted = "protocol -1" if efa else "protocol -1, or all TCP ports,"
     way = "outbound" if direction == _OUT else "inbound"
     text = f"{_what(side, peer, direction)}: no {way} rule of {several(list(side.ids))} allows {wanted} with "
     text += "one of these groups" if side is peer else several(list(peer.ids))
     values = {"group_id": side.ids[0], "peer_id": peer.ids[0], "direction": way}
     proofs = tuple(_proof(aws, one, known[one], direction) for one in side.ids)
-    priority = "P0" if side is peer else "P1"
-    return Finding(_ID, "FAIL" if side is peer else "WARN", text, priority, proofs=proofs, values=values)  # type: ignore[arg-type]
+    sure = side is peer and side.computes
+    return Finding(_ID, "FAIL" if sure else "WARN", text, "P0" if sure else "P1", proofs=proofs, values=values)
 
 
 def _proof(aws: Aws, number: str, group: Mapping[str, Any], direction: str) -> Proof:

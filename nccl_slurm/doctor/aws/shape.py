@@ -48,12 +48,15 @@ def call(aws: Aws, service: str, command: str, line: str, *arguments: str) -> Pr
 
 
 def told_of(aws: Aws, check: str, row: Word, text: str, instance: str | None, *, lasting: bool = False) -> Finding:
-    """Of one instance or of none. What was said of one that is in the cluster no more is history, unless it is
-    ``lasting``: what stopped it may stop the next one."""
+    """Of one instance or of none. What was said of one that is in the cluster no more is history, and of one that is
+    no chosen node's a note, unless it is ``lasting``: what stopped it may stop the next one."""
     nodes = aws.nodes_of(instance)
     where = f" (instance {instance})" if instance and not nodes else ""
     if row.status in ("FAIL", "WARN") and not lasting and aws.is_gone(instance):
         text = f"{text}{where}; the instance is no longer in the cluster"
+        return Finding(check, "WARN", text, "P2", values={"instance_id": instance or ""})
+    if row.status in ("FAIL", "WARN") and not lasting and aws.is_of_others(instance):
+        text = f"{text}{where}; that of no chosen node"
         return Finding(check, "WARN", text, "P2", values={"instance_id": instance or ""})
     return Finding(check, row.status, text + where, row.priority, nodes=nodes, values={"instance_id": instance or ""})
 

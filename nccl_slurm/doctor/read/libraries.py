@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["KINDS", "Library", "libraries", "version_of"]
+__all__ = ["KINDS", "Library", "libraries", "version_in_file", "version_of"]
 
 KINDS = ("nccl", "ofi-plugin", "net-plugin", "libfabric", "cudart", "cuda", "efa-verbs")
 _RULES = (
@@ -19,8 +19,10 @@ _RULES = (
     ("cuda", re.compile(r"libcuda\.so")),
 )
 _VERSION = re.compile(r"\.so\.([0-9]{1,4}(?:\.[0-9]{1,4}){1,3})(?:\Z| )")
+_OF_NCCL = re.compile(r"nccl[-_/]?v?([0-9]{1,3}(?:\.[0-9]{1,3}){1,2})")
 _IN_PATH = re.compile(r"(?:nccl|cu|cuda)[-_/]?([0-9]{1,3}(?:\.[0-9]{1,3}){1,2})")
 _DELETED = " (deleted)"
+_REAL = re.compile(r"\.so\.([0-9.]{3,20})\Z")
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,17 @@ def libraries(paths: Iterable[str]) -> list[Library]:
 
 
 def version_of(path: str) -> str | None:
+    """Of CUDA's own libraries and of NCCL's the folder may tell it; CUDA's folder tells none of NCCL."""
     path = path.removesuffix(_DELETED)
-    found = _VERSION.search(path) or _IN_PATH.search(path)
+    found = _VERSION.search(path) or (_OF_NCCL if "libnccl" in path.rsplit("/", 1)[-1] else _IN_PATH).search(path)
     return found.group(1) if found else None
+
+
+def version_in_file(file: object, one: Library) -> str | None:
+    """``file``: what the node tells of it. What the file says of itself goes before its name. None: nothing tells."""
+    told = file if isinstance(file, dict) else {}
+    real = _REAL.search(str(told.get("real", "")))
+    return str(told["said"])[:60] if told.get("said") else real.group(1) if real else one.version
 
 
 def _library(path: str) -> Library | None:

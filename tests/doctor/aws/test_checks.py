@@ -373,6 +373,31 @@ def test_events_of_an_instance_that_is_gone(endpoint: Endpoint, text: str, expec
 
 
 @pytest.mark.parametrize(
+    ("chosen", "more", "expected"),
+    [
+        pytest.param(nodes(2), {}, ("WARN", "P2"), id="of another node"),
+        pytest.param(nodes(4), {}, ("FAIL", "P0"), id="of a chosen node"),
+        pytest.param(nodes(2), {"by_choice": False}, ("FAIL", "P0"), id="nobody chose: it may be the controller's"),
+        pytest.param([*nodes(2), *nodes(9)[8:]], {}, ("FAIL", "P0"), id="one chosen node's instance is not known"),
+        pytest.param([], {}, ("FAIL", "P0"), id="Slurm told no node"),
+    ],
+)
+@pytest.mark.parametrize("check", ["aws.events", "aws.health-agent", "aws.deep-check"])
+def test_a_fault_of_an_instance_of_no_chosen_node_is_no_fault_of_these(
+    endpoint: Endpoint, check: str, chosen: Any, more: Any, expected: tuple[str, str]
+) -> None:
+    endpoint.says(NODES, listed(*(summary(number) for number in range(1, 5))))
+    endpoint.says(EVENTS, {"Events": [event("hardware failure", InstanceId=instance(4))]})
+    deep = line(f"DeepHealthCheckResults/{instance(4)}", "faulty instance found: health check failed")
+    endpoint.says(LOGS, {"events": [detection(4, "XidHardwareFailure", "Xid 79"), deep]})
+    (finding,) = look(check, aws(chosen=chosen, **more))
+    assert (finding.status, finding.priority) == expected
+    assert list(finding.nodes) == (["ip-10-0-0-4"] if len(chosen) == 4 else [])
+    assert finding.values["instance_id"] == instance(4)
+    assert list(finding.nodes) or instance(4) in finding.text
+
+
+@pytest.mark.parametrize(
     ("mode", "error", "status"),
     [
         (None, VALIDATION, "NOT-APPLICABLE"),
@@ -549,7 +574,7 @@ def test_an_instance_id_is_no_host(endpoint: Endpoint) -> None:
     """A login node's: it is in the cluster, and no node of Slurm's."""
     endpoint.says(NODES, listed(summary(1), summary(9)))
     endpoint.says(LOGS, {"events": [line(f"DeepHealthCheckResults/{instance(9)}", FAULTY)]})
-    one = only(look("aws.deep-check", aws(chosen=nodes(1))))
+    one = only(look("aws.deep-check", aws(chosen=nodes(1), by_choice=False)))
     assert (one.status, list(one.nodes)) == ("FAIL", []) and instance(9) in one.text
     assert not any(instance(9) in command for command in commands(one))
     assert any(LOG_GROUP in command for command in commands(one))

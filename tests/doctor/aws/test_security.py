@@ -153,6 +153,58 @@ def test_two_sets_of_groups_that_allow_each_other(joined: Endpoint, network: Net
     assert said(look("aws.security-group", aws())) == [("PASS", None)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "current", "target", "expected"),
+    [
+        ("ml.m5.xlarge", 1, 1, {("PASS", None)}),  # a login: it has nobody to reach there
+        ("ml.m5.xlarge", 2, 2, {("WARN", "P1")}),
+        ("ml.m5.xlarge", None, None, {("WARN", "P1")}),
+        ("ml.g5.2xlarge", 1, 1, {("PASS", None)}),
+        ("ml.g5.2xlarge", 1, 4, {("FAIL", "P0")}),
+        ("ml.p5.48xlarge", 1, 1, {("FAIL", "P0")}),  # AWS's own EFA check runs there when it is made
+    ],
+)
+def test_rules_inside_a_group_are_for_those_who_have_peers_in_it(
+    joined: Endpoint, network: Network, kind: str, current: Any, target: Any, expected: set[tuple[str, str | None]]
+) -> None:
+    one = network.group()
+    counts = {"CurrentCount": current, "TargetCount": target}
+    mine = {key: value for key, value in group(InstanceType=kind, **counts).items() if value is not None}
+    vpc = {"SecurityGroupIds": [one], "Subnets": ["subnet-1"]}
+    joined.says(CLUSTER, cluster(VpcConfig=vpc, InstanceGroups=[mine]))
+    assert set(said(look("aws.security-group", aws()))) == expected
+
+
+@pytest.mark.parametrize(
+    ("ports", "controller", "between"),
+    [
+        ((6817, 6818), "ml.c5.xlarge", {("UNKNOWN", None)}),  # Slurm's own may be all that is meant
+        (None, "ml.c5.xlarge", {("WARN", "P1")}),
+        ((0, 65535), "ml.c5.xlarge", set()),
+        ((6817, 6818), "ml.p5.48xlarge", {("WARN", "P1")}),  # EFA needs protocol -1
+    ],
+)
+def test_some_ports_between_groups_of_other_security_groups(
+    joined: Endpoint,
+    network: Network,
+    ports: tuple[int, int] | None,
+    controller: str,
+    between: set[tuple[str, str | None]],
+) -> None:
+    one, two = network.group(), network.group()
+    for mine, other in ((one, two), (two, one)):
+        rules = [peer(mine)]
+        if ports is not None:
+            rules.append(peer(other, IpProtocol="tcp", FromPort=ports[0], ToPort=ports[1]))
+        network.inbound(mine, *rules)
+        network.outbound(mine, *rules)
+    own = {"SecurityGroupIds": [two], "Subnets": ["subnet-2"]}
+    groups = [group(), group(InstanceGroupName="head", InstanceType=controller, OverrideVpcConfig=own)]
+    vpc = {"SecurityGroupIds": [one], "Subnets": ["subnet-1"]}
+    joined.says(CLUSTER, cluster(VpcConfig=vpc, InstanceGroups=groups))
+    assert set(said(look("aws.security-group", aws()))) == (between or {("PASS", None)})
+
+
 def test_a_flexible_group_has_efa_by_any_of_its_types_or_its_interface(joined: Endpoint, network: Network) -> None:
     one = network.group()
     tcp = peer(one, IpProtocol="tcp", FromPort=0, ToPort=65535)

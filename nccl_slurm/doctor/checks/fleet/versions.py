@@ -16,6 +16,7 @@ from nccl_slurm.doctor.check import Area, Finding, NotObserved, Priority, Proof,
 from nccl_slurm.doctor.checks.node import machine
 from nccl_slurm.doctor.observation import Fleet, Observation
 from nccl_slurm.doctor.read import efa, netdev, procfs, services, smi
+from nccl_slurm.doctor.read.libraries import version_in_file
 from nccl_slurm.doctor.table import table
 
 __all__ = ["CHECKS", "ITEMS", "Item", "matrix"]
@@ -33,12 +34,13 @@ _SOURCES = (
 @dataclass(frozen=True)
 class Item:
     """``read`` raises NotObserved or gives None where a node does not tell. ``by``: compare only nodes with the same
-    machine type, or with ranks of the same job. ``priority`` of a difference; ``fatal``: with it a job can't run."""
+    machine type (``board``: and the same GPUs), or with ranks of the same job. ``priority`` of a difference; ``fatal``:
+    with it a job can't run."""
 
     name: str
     priority: Priority
     read: Callable[[Observation], str | None]
-    by: Literal["", "type", "job"] = ""
+    by: Literal["", "type", "board", "job"] = ""
     fatal: bool = False
 
 
@@ -55,6 +57,14 @@ def _vbios(seen: Observation) -> str | None:
     return _joined(gpu.vbios for gpu in machine.gpus(seen))
 
 
+def _boards(seen: Observation) -> str:
+    """One kind of machine may have other GPUs in it."""
+    try:
+        return _joined(gpu.name for gpu in machine.gpus(seen)) or ""
+    except NotObserved:
+        return ""
+
+
 def _power(seen: Observation) -> str | None:
     """By the boards' own defaults: nodes of one machine type may have several boards."""
     told = ((gpu.power_limit, gpu.power_default) for gpu in machine.gpus(seen))
@@ -67,26 +77,17 @@ def _lanes(seen: Observation) -> str | None:
 
 
 def _library(kind: str) -> Callable[[Observation], str | None]:
-    """Of the ranks that run there, by what the file says of itself."""
+    """Of the ranks that run there, by what the file says of itself; its path, without the node's own name,
+    where nothing tells a version."""
 
     def read(seen: Observation) -> str | None:
         files = machine.fields(machine.reader(seen, "ranks").get("libraries"))
-        versions = []
-        for row in machine.ranks(seen):
-            for one in machine.libraries_of(row):
-                if one.kind == kind:
-                    versions.append(_of_file(files.get(one.path)) or one.version or one.path)
-        return _joined(versions)
+        found = {one for row in machine.ranks(seen) for one in machine.libraries_of(row) if one.kind == kind}
+        versions = {one.path: version_in_file(files.get(one.path), one) for one in found}
+        places = (path.replace(seen.node, "%h") for path in versions)
+        return _joined(versions.values() if any(versions.values()) else places)
 
     return read
-
-
-def _of_file(file: object) -> str | None:
-    if not isinstance(file, dict):
-        return None
-    real = re.search(r"\.so\.([0-9.]{3,20})\Z", str(file.get("real", "")))
-    said = file.get("said")
-    return str(said)[:60] if said else real.group(1) if real else None
 
 
 def _kernel(seen: Observation) -> str | None:
@@ -130,7 +131,7 @@ ITEMS: Sequence[Item] = (
     Item("EFA driver", "P1", lambda seen: seen.text("efa-module").strip() or None, by="type"),
     Item("kernel", "P2", _kernel),
     Item("operating system", "P2", _os),
-    Item("GPU firmware (VBIOS)", "P2", _vbios, by="type"),
+    Item("GPU firmware (VBIOS)", "P2", _vbios, by="board"),
     Item("power limit of GPUs", "P1", _power, by="type"),
     Item("PCIe lanes of GPUs", "P1", _lanes, by="type"),
     Item("firmware of RDMA cards", "P2", _firmware, by="type"),
@@ -164,13 +165,15 @@ def _findings(fleet: Fleet) -> Iterator[Finding]:
     if len(fleet.nodes) < 2:
         yield Finding(_ID, "NOT-APPLICABLE", "one node has nothing to be compared with")
         return
+    types = {node: machine.dmi(seen).get("product_name", "") for node, seen in fleet.nodes.items()}
     keys = {
-        "type": {node: machine.dmi(seen).get("product_name", "") for node, seen in fleet.nodes.items()},
+        "type": types,
+        "board": {node: f"{types[node]} {_boards(seen)}" for node, seen in fleet.nodes.items()},
         "job": {node: machine.jobs(seen) for node, seen in fleet.nodes.items()},
     }
     alike: dict[tuple[str, ...], list[str]] = {}
     for item in ITEMS:
-        values = told.get(item.name, {})
+        values = _comparable(item, told.get(item.name, {}))
         found = [one for group in _groups(item, values, keys) for one in _odd(item, group)]
         yield from found
         if len(values) > 1 and not found:
@@ -185,6 +188,13 @@ def _findings(fleet: Fleet) -> Iterator[Finding]:
         yield Finding(_ID, "UNKNOWN", f"tells not even its {_ALWAYS}: hardly anything is compared", nodes=quiet)
 
 
+def _comparable(item: Item, values: Mapping[str, str]) -> Mapping[str, str]:
+    """A path beside a version is no other version: one file could be read, the other could not. Paths alone prove no
+    difference with which a job can't run."""
+    versions = {node: value for node, value in values.items() if not value.startswith("/")}
+    return versions if versions or item.fatal else values
+
+
 def _groups(item: Item, values: Mapping[str, str], keys: Mapping[str, Mapping[str, str]]) -> Iterator[dict[str, str]]:
     """Of nodes without a rank nothing is compared that is a job's own matter."""
     if not item.by:
@@ -192,7 +202,7 @@ def _groups(item: Item, values: Mapping[str, str], keys: Mapping[str, Mapping[st
         return
     key = keys[item.by]
     for one in sorted({key[node] for node in values}):
-        if one or item.by == "type":
+        if one or item.by != "job":
             yield {node: value for node, value in values.items() if key[node] == one}
 
 
@@ -203,6 +213,8 @@ def _odd(item: Item, values: Mapping[str, str]) -> Iterator[Finding]:
         return
     common, number = counts.most_common(1)[0]
     most = number > len(values) * table()["odd-share"]
+    if not most and common.startswith("/"):
+        return  # folders of their own are no difference between the libraries in them
     odd = sorted(node for node, value in values.items() if not most or value != common)
     proofs = [Proof(f"{item.name} on {count} nodes", value[:_SHOWN]) for value, count in counts.most_common(8)]
     told = (

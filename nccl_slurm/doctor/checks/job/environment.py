@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 
 from nccl_slurm.doctor.check import Finding, Priority, Proof
 from nccl_slurm.doctor.checks.job.asked import SHOWN, JobCheck, proof
-from nccl_slurm.doctor.checks.job.ranks import Ranks, Seen, about, number, ranks, unseen, whose, whose_nodes
+from nccl_slurm.doctor.checks.job.ranks import (
+    LOOPBACK,
+    Ranks,
+    Seen,
+    about,
+    at_home,
+    number,
+    ranks,
+    unseen,
+    whose,
+    whose_nodes,
+)
 from nccl_slurm.doctor.observation import JobObserved
 from nccl_slurm.hosts import fold, fold_numbers
 from nccl_slurm.info.setting import OF_ONE_PROCESS
@@ -33,15 +45,19 @@ _OF_A_NODE = frozenset(
     {"NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "UCX_NET_DEVICES", "OMP_NUM_THREADS"}
 )
 _VALUE_MAX = 80
+#: An address, of IPv4 or IPv6.
+_NUMERIC = re.compile(r"[0-9.]{7,15}\Z|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*\Z")
 #: In the place of a node's own name.
 _PLACE = "%h"
 
 _World = tuple[str, ...]
+_Worlds = Mapping[_World, Sequence[Seen]]
 
 
 def judge(observed: JobObserved) -> Iterator[Finding]:
     found = ranks(observed)
-    wrong = [*_meetings(found), *_doubles(found), *_absent(found), *_differences(found)]
+    groups = worlds(found.seen, _places(observed))
+    wrong = [*_meetings(found, groups), *_doubles(groups), *_absent(found, groups), *_differences(found, groups)]
     yield from wrong
     yield from unseen(ID, found)
     if not wrong:
@@ -50,19 +66,63 @@ def judge(observed: JobObserved) -> Iterator[Finding]:
         yield Finding(ID, "PASS", f"{len(found.seen)} ranks on {len(nodes)} nodes agree in {len(names)} settings")
 
 
-def worlds(seen: Iterable[Seen]) -> dict[_World, list[Seen]]:
-    """(address, port, size) → its ranks, the largest first. Processes that were told none are in no world."""
+def worlds(seen: Iterable[Seen], places: Mapping[str, str] | None = None) -> dict[_World, list[Seen]]:
+    """(address, port, size) → its ranks, the largest first. Processes that were told none are in no world.
+
+    ``places``: names and addresses of nodes → the node, so that two words for one host are one place. A number that is
+    none of these may be rank 0's own, where that one goes by its loopback."""
     found: dict[_World, list[Seen]] = {}
-    for one in seen:
-        if one.rank is not None and one.told_by == "RANK" and one.world is not None:
-            found.setdefault(tuple(one.environment.get(name, NOT_SET) for name in _MEETING), []).append(one)
+    told = [one for one in seen if one.rank is not None and one.told_by == "RANK" and one.world is not None]
+    at = {(one.node, one.pid) for one in at_home(told)}
+    homes = {_door(one): one.node for one in told if (one.node, one.pid) in at}
+    for one in told:
+        said = one.environment.get(_MEETING[0], NOT_SET)
+        address = one.node if (one.node, one.pid) in at else _place(said, places or {}, homes.get(_door(one)))
+        found.setdefault((address, *_door(one)), []).append(one)
     return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
 
 
-def _meetings(found: Ranks) -> Iterator[Finding]:
-    """Several worlds in a job are no fault where each is whole: several programs may run side by side."""
-    groups = worlds(found.seen)
-    if len(groups) < 2 or all(_is_whole(members) for members in groups.values()):
+def _door(one: Seen) -> tuple[str, ...]:
+    return tuple(one.environment.get(name, NOT_SET) for name in _MEETING[1:])
+
+
+def _place(said: str, places: Mapping[str, str], home: str | None) -> str:
+    known = places.get(said) or places.get(said.partition(".")[0].lower())
+    return known or (home if home and _NUMERIC.match(said) else said)
+
+
+def _places(observed: JobObserved) -> dict[str, str]:
+    """As Slurm and the nodes themselves call them. A name or address of two nodes is none."""
+    found: dict[str, set[str]] = {}
+    for name, node in observed.fleet.nodes.items():
+        for word in (name, node.host, *(node.slurm.get(key, "") for key in ("NodeAddr", "NodeHostName"))):
+            if word and not LOOPBACK.fullmatch(word):
+                found.setdefault(word if _NUMERIC.match(word) else word.partition(".")[0].lower(), set()).add(name)
+    return {word: next(iter(nodes)) for word, nodes in found.items() if len(nodes) == 1}
+
+
+def _are_apart(groups: _Worlds) -> bool:
+    """Several worlds in a job are no fault where each is whole: several programs may run side by side. Nor where they
+    have ranks of the same numbers, and are in other steps or one of them is whole: who lacks a rank waits for its own.
+    """
+    worlds_of = list(groups.values())
+    if len(worlds_of) < 2:
+        return False
+    return all(map(_is_whole, worlds_of)) or all(_are_programs(one, two) for one, two in combinations(worlds_of, 2))
+
+
+def _are_programs(one: Sequence[Seen], two: Sequence[Seen]) -> bool:
+    if {each.rank for each in one}.isdisjoint(each.rank for each in two):
+        return False
+    if _is_whole(one) or _is_whole(two):
+        return True
+    steps = [{each.environment.get("SLURM_STEP_ID") for each in members} for members in (one, two)]
+    told = None not in steps[0] | steps[1]
+    return told and steps[0].isdisjoint(steps[1])
+
+
+def _meetings(found: Ranks, groups: _Worlds) -> Iterator[Finding]:
+    if len(groups) < 2 or _are_apart(groups):
         return
     usual = next(iter(groups))
     for place, name in enumerate(_MEETING):
@@ -87,9 +147,9 @@ def _is_whole(members: Sequence[Seen]) -> bool:
     return {one.rank for one in members} == set(range(members[0].world or 0))
 
 
-def _doubles(found: Ranks) -> Iterator[Finding]:
-    """One number twice in one world: one of the two waits for ever."""
-    for members in worlds(found.seen).values():
+def _doubles(groups: _Worlds) -> Iterator[Finding]:
+    """One number twice in one world: one of the two waits for ever. A world of one waits for nobody."""
+    for members in (group for group in groups.values() if group[0].world != 1):
         places: dict[int, list[Seen]] = {}
         for one in members:
             places.setdefault(one.rank or 0, []).append(one)
@@ -107,13 +167,13 @@ def _doubles(found: Ranks) -> Iterator[Finding]:
             )
 
 
-def _absent(found: Ranks) -> Iterator[Finding]:
+def _absent(found: Ranks, groups: _Worlds) -> Iterator[Finding]:
     """Only where all was seen: a rank on a node that did not answer is not gone."""
-    groups = worlds(found.seen)
-    for members in groups.values() if found.whole and len(groups) == 1 else ():
+    apart = _are_apart(groups)
+    for members in groups.values() if found.whole and (len(groups) == 1 or apart) else ():
         size = members[0].world or 0
         gone = sorted(set(range(size)) - {one.rank for one in members})
-        if not gone or len(gone) >= len(members):
+        if not gone or (len(gone) >= len(members) and not apart):
             continue
         yield Finding(
             ID,
@@ -142,11 +202,9 @@ def _short_of_ranks(found: Ranks, members: Sequence[Seen]) -> list[str]:
     return sorted(few or found.idle)
 
 
-def _differences(found: Ranks) -> Iterator[Finding]:
+def _differences(found: Ranks, groups: _Worlds) -> Iterator[Finding]:
     """Within each program, where several run side by side."""
-    groups = worlds(found.seen)
-    apart = len(groups) > 1 and all(_is_whole(members) for members in groups.values())
-    for members in groups.values() if apart else [found.seen]:
+    for members in groups.values() if _are_apart(groups) else [found.seen]:
         for name in sorted({name for one in members for name in one.environment if _is_compared(name)}):
             yield from _difference(name, members)
 

@@ -18,7 +18,10 @@ __all__ = ["CHECKS", "ID"]
 
 ID = "job.limits"
 _LOCKED, _STACK, _FILES = "Max locked memory", "Max stack size", "Max open files"
-_COMPARED = (_LOCKED, _STACK, _FILES, "Max processes", "Max address space", "Max resident set")
+_PROCESSES = "Max processes"
+#: Threads of 16 ranks with data loaders, many times.
+_PROCESSES_ENOUGH = 1 << 17
+_COMPARED = (_LOCKED, _STACK, _FILES, _PROCESSES, "Max address space", "Max resident set")
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 #: Beside the connections to ranks: libraries, data, logs.
 _FILES_BESIDE = 1024
@@ -109,7 +112,7 @@ def _finding(status: Status, priority: Priority, name: str, text: str, low: Sequ
 def _differences(read: Sequence[Seen]) -> Iterator[Finding]:
     by_place = dict(enumerate(read))
     for name in _COMPARED:
-        said = ((at, _amount(one.limits[name].soft, _unit(name))) for at, one in by_place.items() if name in one.limits)
+        said = ((at, _worth(name, one)) for at, one in by_place.items() if name in one.limits)
         found = split(said)
         if found is None:
             continue
@@ -127,8 +130,15 @@ def _differences(read: Sequence[Seen]) -> Iterator[Finding]:
         )
 
 
+def _worth(name: str, one: Seen) -> str:
+    """The kernel's own limit of processes goes by the memory of the node, and so is another one on each: of large ones
+    none is too few."""
+    value = one.limits[name].soft
+    return "enough" if name == _PROCESSES and value >= _PROCESSES_ENOUGH else _amount(value, _unit(name))
+
+
 def _unit(name: str) -> str:
-    return "" if name in (_FILES, "Max processes") else "B"
+    return "" if name in (_FILES, _PROCESSES) else "B"
 
 
 def _told(one: Seen) -> str:

@@ -13,10 +13,12 @@ from nccl_slurm.doctor.read.procfs import Limit, limits
 from nccl_slurm.hosts import fold, fold_numbers
 from nccl_slurm.parse.prefix import MAX_RANK
 
-__all__ = ["Ranks", "Seen", "about", "number", "ranks", "unseen", "whose", "whose_nodes"]
+__all__ = ["LOOPBACK", "Ranks", "Seen", "about", "at_home", "number", "ranks", "unseen", "whose", "whose_nodes"]
 
 #: Launchers' words for the global rank, the surest first. PMI's are last: an interactive shell's step may have them.
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMIX_RANK", "PMI_RANK")
+#: An address by which a node names itself alone.
+LOOPBACK = re.compile(r"localhost(?:\.localdomain)?|127\.[0-9.]{1,11}|::1", re.IGNORECASE)
 _NUMBER = re.compile(r"[0-9]{1,8}\Z", re.ASCII)
 
 
@@ -45,7 +47,7 @@ class Seen:
 @dataclass(frozen=True)
 class Ranks:
     """``unseen``: node → why none of its ranks could be read. ``idle``: nodes that certainly have none. ``more``: some
-    were left out on a node."""
+    were left out, on a node or with their nodes."""
 
     seen: Sequence[Seen]
     unseen: Mapping[str, str]
@@ -67,7 +69,7 @@ def ranks(observed: JobObserved) -> Ranks:
     observed.ranks()
     processes: list[Seen] = []
     unseen = dict(observed.fleet.silent)
-    more = False
+    more = observed.part
     for name, node in sorted(observed.fleet.nodes.items()):
         try:
             told = _told(node)
@@ -91,8 +93,22 @@ def ranks(observed: JobObserved) -> Ranks:
 def _real(processes: Sequence[Seen]) -> list[Seen]:
     """Those that a launcher numbered; else those with NCCL; else all. Jobs have helpers that look at GPUs too."""
     numbered = [one for one in processes if one.told_by in _RANK[:2]]
-    with_nccl = [one for one in processes if any("/libnccl.so" in path for path in one.libraries)]
-    return numbered or with_nccl or list(processes)
+    with_nccl = [one for one in processes if _has_nccl(one)]
+    return _without_helpers(numbered) or with_nccl or list(processes)
+
+
+def _without_helpers(numbered: Sequence[Seen]) -> list[Seen]:
+    """A daemon that a rank started (of a tracker, of a profiler) has its environment, and no NCCL."""
+    ranked = {_self(one) for one in numbered if _has_nccl(one)}
+    return [one for one in numbered if _has_nccl(one) or _self(one) not in ranked]
+
+
+def _self(one: Seen) -> tuple[str, int | None, tuple[str | None, ...]]:
+    return one.node, one.rank, _door(one)
+
+
+def _has_nccl(one: Seen) -> bool:
+    return any("/libnccl.so" in path for path in one.libraries)
 
 
 def unseen(check: str, found: Ranks) -> Iterable[Finding]:
@@ -122,6 +138,18 @@ def whose_nodes(processes: Iterable[Seen]) -> list[str]:
 def about(name: str, one: Seen) -> dict[str, str]:
     """Values for commands that look at the same process. ``host``: where it is."""
     return {"name": name, "host": one.node, "pid": str(one.pid)}
+
+
+def at_home(seen: Iterable[Seen]) -> list[Seen]:
+    """Ranks whose MASTER_ADDR is a loopback on the node of their own rank 0. It listens at all addresses of its node,
+    so they meet it there, while others come to it by the node's name."""
+    local = [one for one in seen if LOOPBACK.fullmatch(one.environment.get("MASTER_ADDR", "").strip())]
+    hosts = {(one.node, *_door(one)) for one in local if one.rank == 0}
+    return [one for one in local if (one.node, *_door(one)) in hosts]
+
+
+def _door(one: Seen) -> tuple[str | None, ...]:
+    return tuple(one.environment.get(name) for name in ("MASTER_PORT", "WORLD_SIZE", "SLURM_STEP_ID"))
 
 
 def number(text: str | None) -> int | None:

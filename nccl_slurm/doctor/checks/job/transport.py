@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from nccl_slurm.doctor.check import Finding, NotObserved
 from nccl_slurm.doctor.checks.job.asked import SHOWN, JobCheck, lines_of
 from nccl_slurm.doctor.checks.job.fabric import SOURCES, rdma_nodes
+from nccl_slurm.doctor.checks.node import machine
 from nccl_slurm.doctor.observation import JobObserved
 from nccl_slurm.hosts import HOST
 from nccl_slurm.info.path import NVLS, Odd, odd_paths, paths
@@ -32,7 +33,7 @@ def judge(observed: JobObserved) -> Iterator[Finding]:
         ways.setdefault(name, []).append(fact)
     if not ways:
         raise NotObserved(HOW)
-    wrong = [*_sockets(observed, ways), *_staged(ways), *_odd(observed, facts)]
+    wrong = [*_sockets(observed, ways), *_staged(observed, ways), *_odd(observed, facts)]
     yield from wrong
     if not wrong and not any(_is_socket(name) or _is_rdma(name) for name in ways):
         yield Finding(ID, "UNKNOWN", f"only ways inside a node are told ({_names(ways)}); {HOW}")
@@ -72,9 +73,11 @@ def _unjudged(observed: JobObserved, ways: _Ways) -> bool:
     )
 
 
-def _staged(ways: _Ways) -> Iterator[Finding]:
+def _staged(observed: JobObserved, ways: _Ways) -> Iterator[Finding]:
     """RDMA through host memory: no channel to another node shows GPUDirect."""
     between = {name: facts for name, facts in ways.items() if name.startswith("NET/") and not _is_socket(name)}
+    if _none_can(observed):
+        return
     if between and not any("GDRDMA" in name for name in between):
         lines = _all(between)
         yield Finding(
@@ -84,6 +87,12 @@ def _staged(ways: _Ways) -> Iterator[Finding]:
             "P1",
             proofs=lines_of(lines[:SHOWN]),
         )
+
+
+def _none_can(observed: JobObserved) -> bool:
+    """Whether all nodes are of types whose EFA is not known to reach GPUs."""
+    rows = [machine.instance(node) for node in observed.fleet.nodes.values()]
+    return bool(rows) and all(row is not None and not row.gpudirect for row in rows)
 
 
 def _odd(observed: JobObserved, facts: Sequence[Fact]) -> Iterator[Finding]:
@@ -132,4 +141,4 @@ def _known(observed: JobObserved, hosts: Iterable[str | None]) -> list[str]:
     return sorted({host for host in hosts if host and HOST.match(host) and host in nodes})
 
 
-CHECKS: Iterable[JobCheck] = (JobCheck(ID, "Ranks use their nodes' adapters, all alike", SOURCES, judge),)
+CHECKS: Iterable[JobCheck] = (JobCheck(ID, "Ranks use their nodes' adapters, all alike", (*SOURCES, "dmi"), judge),)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from nccl_slurm.doctor.check import Finding, Priority, Status
 from nccl_slurm.doctor.checks.job.asked import SHOWN, JobCheck, proof
 from nccl_slurm.doctor.checks.job.fabric import SOURCES, rdma_nodes
-from nccl_slurm.doctor.checks.job.ranks import Seen, about, ranks, unseen, whose, whose_nodes
+from nccl_slurm.doctor.checks.job.ranks import Seen, about, at_home, ranks, unseen, whose, whose_nodes
 from nccl_slurm.doctor.observation import JobObserved
 from nccl_slurm.doctor.variables import Conflict, Value, conflicts, names, near, unread, values
 from nccl_slurm.parse.redact import redacted
@@ -79,6 +79,7 @@ class _Conditions:
         self._nodes = observed.fleet.nodes.keys() | observed.fleet.silent.keys()
         self._adapters = rdma_nodes(observed)
         self._counts: dict[str, int] = {}
+        self._at_home = {(one.node, one.pid) for one in at_home(seen)}
         for one in seen:
             self._counts[one.node] = self._counts.get(one.node, 0) + 1
 
@@ -87,11 +88,15 @@ class _Conditions:
         return {
             "": True,
             "several-nodes": len(self._nodes) > 1 and self._spans(one),
+            "away-from-rank-0": len(self._nodes) > 1 and self._spans(one) and not self._is_at_home(one),
             "several-ranks": self._counts[one.node] > 1,
             "efa": "EFA" in adapters,
             "infiniband": any(kind != "EFA" for kind in adapters),
             "adapters": bool(adapters),
         }[row.when]
+
+    def _is_at_home(self, one: Seen) -> bool:
+        return (one.node, one.pid) in self._at_home
 
     def _spans(self, one: Seen) -> bool:
         """Its world is larger than what its node holds: programs of one node each may run side by side."""

@@ -241,9 +241,21 @@ def _peermem(look: Look) -> Iterator[Finding]:
         if all(word.startswith("NVIDIA") for word in told):
             yield look.passed(f"EFA gets the GPUs' pages from: {', '.join(sorted(told))}", proof)
         else:
-            yield look.fail("P1", "EFA has nobody who gives it the GPUs' pages: no GPUDirect RDMA", proof)
+            yield _without_gpudirect(look, look.fail("P1", f"EFA has {_NOBODY}: no GPUDirect RDMA", proof))
         return
-    yield from _by_modules(look)
+    for one in _by_modules(look):
+        yield _without_gpudirect(look, one)
+
+
+_NOBODY = "nobody who gives it the GPUs' pages"
+
+
+def _without_gpudirect(look: Look, found: Finding) -> Finding:
+    """What a type is not known to have it can't lack."""
+    row = machine.instance(look.seen)
+    if row is None or row.gpudirect or found.status not in ("FAIL", "WARN"):
+        return found
+    return look.not_applicable(f"{row.type} is not known to have GPUDirect RDMA over EFA")
 
 
 def _by_modules(look: Look) -> Iterator[Finding]:

@@ -37,7 +37,7 @@ def _links_wanted(look: Look) -> int | None:
 def _nvlink(look: Look) -> Iterator[Finding]:
     wanted = _links_wanted(look)
     if machine.has_gpus(look.seen) is False or wanted == 0:
-        yield look.not_applicable(_NONE if wanted is None else _NO_LINKS)
+        yield look.not_applicable(_NO_LINKS if machine.has_gpus(look.seen) else _NONE)
         return
     found = nvlink.status(look.seen.text("nvlink-status"))
     split = [gpu for gpu in found if _is_split(look, gpu)]

@@ -26,8 +26,8 @@ _YOUNG_S = 300.0
 _SOURCES = ("ranks", "daemons")
 
 
-def _limit(look: Look, name: str, *, own: bool = True) -> list[tuple[str, float, Proof]]:
-    """(whose, soft limit, proof), of every rank; where none runs, of what starts them. ``own``: root's ranks too.
+def _limit(look: Look, name: str, *, own: bool = True, hard: bool = False) -> list[tuple[str, float, Proof]]:
+    """(whose, soft or hard limit, proof), of every rank; where none runs, of what starts them. ``own``: root's too.
     Raises where ranks run that can't be looked at: what slurmd has is not what they got."""
     rows = [("rank", row) for row in machine.ranks(look.seen)]
     if not rows:
@@ -39,8 +39,9 @@ def _limit(look: Look, name: str, *, own: bool = True) -> list[tuple[str, float,
             continue
         limits = procfs.limits(str(row.get("limits", "")))
         if name in limits:
-            proof = Proof(f"/proc/{row.get('pid')}/limits", f"{name}: {_shown(limits[name].soft)} ({whose})")
-            found.append((whose, limits[name].soft, proof))
+            value = limits[name].hard if hard else limits[name].soft
+            words = f"{name}: {_shown(value)} ({'hard, ' if hard else ''}{whose})"
+            found.append((whose, value, Proof(f"/proc/{row.get('pid')}/limits", words)))
     if not found:
         raise NotObserved(f"{name.lower()}: no rank runs here whose limits can be read, and no slurmd")
     return found
@@ -50,8 +51,8 @@ def _shown(value: float) -> str:
     return "unlimited" if value == UNLIMITED else f"{value:.0f}"
 
 
-def _lowest(look: Look, name: str, *, own: bool = True) -> tuple[str, float, Proof]:
-    return min(_limit(look, name, own=own), key=lambda one: one[1])
+def _lowest(look: Look, name: str, *, own: bool = True, hard: bool = False) -> tuple[str, float, Proof]:
+    return min(_limit(look, name, own=own, hard=hard), key=lambda one: one[1])
 
 
 def _memlock(look: Look) -> Iterator[Finding]:
@@ -94,9 +95,16 @@ def _stack(look: Look) -> Iterator[Finding]:
 
 
 def _nofile(look: Look) -> Iterator[Finding]:
+    """Slurm hands on the soft limit of the shell that submits, 1024 as a rule; a program may raise it to the hard one,
+    and NCCL does. Others, as data loaders, don't."""
     whose, value, proof = _lowest(look, "Max open files")
-    if value < table()["nofile-least"]:
-        yield look.fail("P1", f"a {whose} may open fewer than {table()['nofile-least']:g} files", proof)
+    _, hard, hard_proof = _lowest(look, "Max open files", hard=True)
+    least = table()["nofile-least"]
+    if hard < least:
+        yield look.fail("P1", f"a {whose} may open fewer than {least:g} files", hard_proof)
+    elif value < least:
+        text = f"a {whose} may open fewer than {least:g} files until it raises its limit itself, as NCCL does"
+        yield look.warn("P2", text, proof, hard_proof)
     elif value < table()["nofile"]:
         yield look.warn(
             "P2", f"a {whose} may open fewer than {table()['nofile']:g} files: too few for many peers", proof

@@ -12,7 +12,7 @@ from nccl_slurm.doctor.checks.node.look import Look, NodeCheck
 from nccl_slurm.doctor.checks.node.machine import PCI_SOURCES, RDMA_SOURCES
 from nccl_slurm.doctor.read import firewall, netdev, pci, procfs
 from nccl_slurm.doctor.read.ports import Device, Port
-from nccl_slurm.doctor.table import table
+from nccl_slurm.doctor.table import Instance, table
 
 __all__ = ["CHECKS"]
 
@@ -76,7 +76,7 @@ def _efa(look: Look) -> Iterator[Finding]:
     down = [(card, port) for card in cards for port in card.ports if port.state and port.state not in _UP]
     untold = _untold(cards)
     if wanted is not None and row is not None and len(cards) < wanted:
-        yield _few(look, len(cards), wanted, row.type, proof, on_bus)
+        yield _few(look, len(cards), row, proof, on_bus)
     if down:
         yield _down(look, down, len(cards))
     yield from _device_files(look, len(cards))
@@ -93,13 +93,16 @@ def _untold(cards: Sequence[Device]) -> list[Device]:
     return [card for card in cards if not card.ports or any(port.state is None for port in card.ports)]
 
 
-def _few(look: Look, have: int, wanted: int, kind: str, proof: Proof, on_bus: Sequence[pci.Function] | None) -> Finding:
-    proofs = [proof]
+def _few(look: Look, have: int, row: Instance, proof: Proof, on_bus: Sequence[pci.Function] | None) -> Finding:
+    proofs, wanted, kind = [proof], row.efa or 0, row.type
     if on_bus is not None:
         proofs.append(Proof("/sys/bus/pci/devices", f"{len(on_bus)} EFA functions"))
     if not _module(look):
         proofs.append(Proof("/proc/modules", "efa is not loaded"))
     values = {"count": str(have), "wanted": str(wanted), "type": kind}
+    if have == 0 and on_bus == [] and row.efa_is_an_option:
+        text = f"no EFA card is attached to this {kind}, which may have {wanted}: nodes reach each other by ENA alone"
+        return look.warn("P2", text, *proofs, values=values)
     if have == 0:
         return look.fail("P0", f"none of the {wanted} EFA cards of {kind} is there", *proofs, values=values)
     return look.fail("P1", f"{have} of the {wanted} EFA cards of {kind} are there", *proofs, values=values)

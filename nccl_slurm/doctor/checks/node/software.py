@@ -12,9 +12,9 @@ from typing import Any
 from nccl_slurm.doctor.check import Finding, NotObserved, Priority, Proof
 from nccl_slurm.doctor.checks.node import machine
 from nccl_slurm.doctor.checks.node.look import Look, NodeCheck, is_absent
-from nccl_slurm.doctor.checks.node.machine import PCI_SOURCES, RDMA_SOURCES
+from nccl_slurm.doctor.checks.node.machine import GPU_SOURCES, RDMA_SOURCES
 from nccl_slurm.doctor.read import efa, procfs
-from nccl_slurm.doctor.read.libraries import Library
+from nccl_slurm.doctor.read.libraries import Library, version_in_file
 from nccl_slurm.doctor.table import table
 from nccl_slurm.parse.finding import find
 
@@ -50,6 +50,9 @@ def _cards(look: Look) -> int:
 
 def _plugin(look: Look) -> Iterator[Finding]:
     """Without it NCCL takes sockets over EFA's Ethernet side: ten times slower, and no error."""
+    if machine.has_gpus(look.seen) is False:
+        yield look.not_applicable("this machine has no NVIDIA GPU: NCCL does not run on it")
+        return
     if not _cards(look):
         yield look.not_applicable("no EFA card is here: NCCL needs no plugin for it")
         return
@@ -182,27 +185,34 @@ def _differing(look: Look, ranks: Sequence[tuple[Mapping[str, Any], list[Library
 
 def _differing_in(look: Look, ranks: Sequence[tuple[Mapping[str, Any], list[Library]]], what: str) -> Iterator[Finding]:
     versions: dict[str, list[Mapping[str, Any]]] = {}
+    untold: dict[str, Mapping[str, Any]] = {}
     for row, found in ranks:
         for one in found:
-            versions.setdefault(_version(look, one), []).append(row)
+            if version := _version(look, one):
+                versions.setdefault(version, []).append(row)
+            else:
+                untold.setdefault(one.path, row)
     if len(versions) > 1:
         proofs = [_maps(rows[0], f"{what} {version}") for version, rows in versions.items()]
         yield look.fail("P0", f"ranks of this node have different versions of {what}", *proofs)
+    elif len(untold) + len(versions) > 1:
+        proofs = [_maps(row, path) for path, row in untold.items()]
+        yield look.unknown(f"ranks here have several files of {what}, and not each tells its version", *proofs)
     elif versions:
         rows = next(iter(versions.values()))
         yield look.passed(
             f"{what} {next(iter(versions))} in {len(rows)} ranks",
             _maps(rows[0], ranks[0][1][0].path if ranks[0][1] else ""),
         )
+    elif untold:
+        path, row = next(iter(untold.items()))
+        yield look.passed(f"ranks here have one file of {what}, which tells no version", _maps(row, path))
 
 
-def _version(look: Look, one: Library) -> str:
-    """What the file says of itself, else what its name says, else its path."""
-    file = machine.fields(machine.fields(look.seen.reader("ranks")).get("libraries")).get(one.path)
-    if not isinstance(file, dict):
-        return one.version or one.path
-    real = re.search(r"\.so\.([0-9.]{3,20})\Z", str(file.get("real", "")))
-    return str(file.get("said") or (real.group(1) if real else None) or one.version or one.path)[:80]
+def _version(look: Look, one: Library) -> str | None:
+    """What the file says of itself, else what its name says. None: nothing tells."""
+    files = machine.fields(machine.fields(look.seen.reader("ranks")).get("libraries"))
+    return version_in_file(files.get(one.path), one)
 
 
 def _old_driver(look: Look, ranks: Sequence[tuple[Mapping[str, Any], list[Library]]]) -> Iterator[Finding]:
@@ -210,7 +220,8 @@ def _old_driver(look: Look, ranks: Sequence[tuple[Mapping[str, Any], list[Librar
         driver = procfs.driver(look.seen.text("nvidia-driver"))
     except NotObserved:
         return
-    version = next((_NUMBERS.match(_version(look, one)) for _, found in ranks for one in found), None)
+    told = (_version(look, one) for _, found in ranks for one in found)
+    version = next((_NUMBERS.match(one) for one in told if one), None)
     if driver is None or version is None:
         return
     (major, minor), least = _NCCL_OF_DRIVER
@@ -285,7 +296,7 @@ CHECKS: Iterable[NodeCheck] = (
     NodeCheck(
         "node.ofi-plugin",
         "Ranks have NCCL's plugin for EFA",
-        (*RDMA_SOURCES, *PCI_SOURCES, "ranks", "ofi-plugin"),
+        (*RDMA_SOURCES, *GPU_SOURCES, "ranks", "ofi-plugin"),
         _plugin,
         explains=("fleet.bandwidth",),
     ),

@@ -69,8 +69,11 @@ def _states(seen: SlurmObserved) -> Iterator[Finding]:
     strange += sorted(set(seen.fields) - {node.name for node in seen.nodes})
     if strange:
         yield Finding(STATE, "UNKNOWN", "Slurm tells no state of it that is known here", nodes=strange)
-    elif nodes and not any(map(_word, nodes)):
+    well = [node.name for node in nodes if node.name not in strange and _word(node) is None]
+    if nodes and len(well) == len(nodes) and not strange:
         yield Finding(STATE, "PASS", f"{len(nodes)} nodes: none is down, drained, failing or silent")
+    elif well:
+        yield Finding(STATE, "PASS", "neither down, drained, failing nor silent", nodes=well)
 
 
 def _word(node: NodeState) -> _Word | None:
