@@ -331,14 +331,19 @@ find_node_python() {
     return 1
 }
 
-# summarize RESULTS OUTPUT: prints how many tests were left out, by reason. Those that -m leaves out are in pytest's own
-# last line alone.
+# summarize RESULTS OUTPUT: prints which files of tests took longest, and how many tests were left out, by reason. Those
+# that -m leaves out are in pytest's own last line alone.
 summarize() {
     "$VENV/bin/python" - "$@" <<'END'
 import collections, re, sys
 import xml.etree.ElementTree as tree
 
-skipped = tree.parse(sys.argv[1]).iter("skipped")
+results = tree.parse(sys.argv[1])
+skipped = results.iter("skipped")
+took = collections.Counter()
+for case in results.iter("testcase"):
+    took[case.get("classname", "")] += float(case.get("time", 0))
+print("install.sh: longest:", ", ".join(f"{name} {seconds:.0f} s" for name, seconds in took.most_common(12)))
 reasons = collections.Counter(one.get("message", "") for one in skipped)
 with open(sys.argv[2], errors="replace") as output:
     for count in re.findall(r"(\d+) deselected", output.read()):
