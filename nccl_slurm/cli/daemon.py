@@ -26,6 +26,7 @@ from nccl_slurm.daemon.notify import Notifier
 from nccl_slurm.daemon.output import OutputReader
 from nccl_slurm.daemon.standby import StandBy
 from nccl_slurm.errors import ConfigError, InputError, SlurmUnreachable, StoreBusy, StoreError
+from nccl_slurm.history.reasons import Reasons
 from nccl_slurm.history.store import Store
 from nccl_slurm.parse.patterns import compile_rows
 from nccl_slurm.recommend.policy import Policy
@@ -89,6 +90,7 @@ def _serve(loaded: Config, state: Path, once: bool) -> None:
     stopping = _stop_on_signal()
     store = Store.open(loaded.store_url, password=loaded.store_password())
     try:
+        store.reasons = _reasons(loaded)
         _let_admins_in(loaded, state)
         settings = _first_word(lambda: _settings(loaded, client), clock, once, stopping)
         reader = OutputReader(_compiled_patterns(loaded, state), loaded.daemon.output_limit_s)
@@ -214,6 +216,12 @@ def _let_admins_in(loaded: Config, state: Path) -> None:
         raise ConfigError(f"{loaded.source}: access.admin_group: {group!r} can't be let in: {why}") from None
 
 
+def _reasons(loaded: Config) -> Reasons:
+    from nccl_slurm.cli.rule_files import reasons_of
+
+    return reasons_of(loaded)
+
+
 def _policy(loaded: Config) -> Policy:
     """The decision table with the site's rows. Raises ConfigError."""
     from nccl_slurm.cli.rules import policy_of
@@ -223,7 +231,8 @@ def _policy(loaded: Config) -> Policy:
 
 def _compiled_patterns(loaded: Config, state: Path) -> str:
     """Pattern rows of the package and of the site, as the one JSON that readers of any Python can load."""
-    from nccl_slurm.cli.rules import pattern_texts, rule_files
+    from nccl_slurm.cli.rule_files import rule_files
+    from nccl_slurm.cli.rules import pattern_texts
 
     packaged, site = pattern_texts(loaded)
     used = f"{len(site)} of {loaded.rules.folder} and the package's" if site else "the package's alone"

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from nccl_slurm import config
-from nccl_slurm.cli.lookup import open_store
+from nccl_slurm.cli.lookup import open_history
 from nccl_slurm.cli.options import config_option, json_option
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.errors import InputError
@@ -33,18 +33,18 @@ def command(nodes: str | None, action: str | None, recommended: bool, as_json: b
     """List nodes that are down, drained, failing, or recommended for something (admins)."""
     loaded = config.load(config_path)
     names = _names(nodes)
-    store = open_store(loaded)
+    store = open_history(loaded)
     try:
         _known(store, names)
         rows = _rows(store, names)
     finally:
         store.close()
-    rows = [row for row in rows if _wanted(row, action, recommended)]
-    click.echo(
-        json.dumps({"schema": "nccl-slurm/drains/1", "nodes": [_as_json(row) for row in rows]}, default=list)
-        if as_json
-        else _text(rows)
-    )
+    shown = [row for row in rows if _wanted(row, action, recommended)]
+    if as_json:
+        told = [_as_json(row, store.reasons) for row in shown]
+        click.echo(json.dumps({"schema": "nccl-slurm/drains/1", "nodes": told}, default=list))
+    else:
+        click.echo(_text(shown))
 
 
 def _names(nodes: str | None) -> list[str] | None:
@@ -68,7 +68,6 @@ def _known(store: Any, names: list[str] | None) -> None:
 
 
 def _rows(store: Any, names: list[str] | None) -> list[Any]:
-    from nccl_slurm.history.reasons import classify
     from nccl_slurm.review.drains import drains, is_out
 
     active = [row for row in store.active_recommendations() if names is None or row.node in names]
@@ -79,7 +78,7 @@ def _rows(store: Any, names: list[str] | None) -> list[Any]:
     for event in store.node_events(shown, until=float("inf")) if shown else ():
         history.setdefault(event.node, []).append(event)
     lost = store.runs_lost(shown, since=time.time() - LOST_DAYS * 86400)
-    told = {edge.reason: classify(edge.reason, edge.reason_by).id for edge in now if edge.reason}
+    told = {edge.reason: store.reasons.classify(edge.reason, edge.reason_by).id for edge in now if edge.reason}
     reasons = {reason: known for reason, known in told.items() if known is not None}
     return drains(now, history, active, lost, store.observed(shown), reasons)
 
@@ -90,7 +89,7 @@ def _wanted(row: Any, action: str | None, recommended: bool) -> bool:
     return not recommended or row.recommendation is not None
 
 
-def _as_json(row: Any) -> dict[str, Any]:
+def _as_json(row: Any, reasons: Any) -> dict[str, Any]:
     return {
         "node": row.node,
         "state": row.state,
@@ -103,12 +102,12 @@ def _as_json(row: Any) -> dict[str, Any]:
             {"time": rfc3339(event.time), "state": event.state, "reason": event.reason, "by": event.reason_by}
             for event in row.events
         ],
-        "recommendation": None if row.recommendation is None else _asked(row),
+        "recommendation": None if row.recommendation is None else _asked(row, reasons),
         "opinion": row.opinion,
     }
 
 
-def _asked(row: Any) -> dict[str, Any]:
+def _asked(row: Any, reasons: Any) -> dict[str, Any]:
     """The commands as the node is now; none while something is done to it already."""
     from nccl_slurm.recommend.commands import as_it_stands
     from nccl_slurm.recommend.guard import in_progress
@@ -116,8 +115,9 @@ def _asked(row: Any) -> dict[str, Any]:
     from nccl_slurm.recommend.step import HEAVY
 
     node, told = NodeNow(row.state, row.reason), row.recommendation
-    held = told.action in HEAVY and in_progress(node) is not None
-    return {**recommendation_as_json(told), "commands": [] if held else list(as_it_stands(told.commands, node))}
+    held = told.action in HEAVY and in_progress(node, reasons) is not None
+    commands = [] if held else list(as_it_stands(told.commands, node, reasons))
+    return {**recommendation_as_json(told), "commands": commands}
 
 
 def recommendation_as_json(row: Any) -> dict[str, Any]:

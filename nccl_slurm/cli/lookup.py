@@ -8,7 +8,7 @@ from typing import Any
 from nccl_slurm.config import Config
 from nccl_slurm.errors import InputError, JobError, NotYours, SlurmError, UnknownJob
 
-__all__ = ["check_store", "open_store", "report_of_job"]
+__all__ = ["check_store", "open_history", "open_store", "report_of_job"]
 
 _MAX_PUBLISHED = 64 * 1024 * 1024
 
@@ -33,6 +33,16 @@ def open_store(config: Config) -> Any:
 
     check_store(config)
     return Store.open(config.store_url, read_only=True, password=config.store_password())
+
+
+def open_history(config: Config) -> Any:
+    """As `open_store`, for commands that tell of nodes: their reasons by the site's rows too. Raises ConfigError."""
+    from nccl_slurm.cli.rule_files import reasons_of
+
+    reasons = reasons_of(config)
+    store = open_store(config)
+    store.reasons = reasons
+    return store
 
 
 def check_store(config: Config) -> None:

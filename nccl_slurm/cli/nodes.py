@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from nccl_slurm import config
-from nccl_slurm.cli.lookup import open_store
+from nccl_slurm.cli.lookup import open_history
 from nccl_slurm.cli.options import config_option, json_option
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.errors import InputError
@@ -38,7 +38,7 @@ def command(
     if lemons or exclude:
         _lemons(loaded, exclude, as_json)
         return
-    store = open_store(loaded)
+    store = open_history(loaded)
     try:
         value = _all(store) if node is None else _one(store, node, machine)
     finally:
@@ -54,7 +54,7 @@ def _lemons(loaded: config.Config, exclude: bool, as_json: bool) -> None:
     from nccl_slurm.cli import lemons
 
     thresholds = lemons.thresholds_of(loaded)
-    store = open_store(loaded)
+    store = open_history(loaded)
     try:
         view = (lemons.exclude_view if exclude else lemons.lemons_view)(store, time.time(), thresholds)
     finally:

@@ -14,7 +14,7 @@ import click
 from nccl_slurm import config
 from nccl_slurm.cli.drains import recommendation_as_json
 from nccl_slurm.cli.jobs import seconds_of
-from nccl_slurm.cli.lookup import check_store, open_store
+from nccl_slurm.cli.lookup import check_store, open_history
 from nccl_slurm.cli.options import config_option, json_option
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.config import Config
@@ -105,7 +105,7 @@ def _number(which: str) -> int | None:
 def _the_one(loaded: Config, which: str) -> Any:
     from nccl_slurm.history.rows import ACTIVE
 
-    with open_store(loaded) as store:
+    with open_history(loaded) as store:
         rows = _read(store, which)
         unknown = _unknown(store, which)
     active = [row for row in rows if row.state in ACTIVE]
@@ -124,7 +124,7 @@ def _unknown(store: Any, which: str) -> str:
 
 
 def _show(loaded: Config, which: str | None, as_json: bool) -> None:
-    with open_store(loaded) as store:
+    with open_history(loaded) as store:
         rows = _read(store, which)
         if which is not None and not rows:
             raise InputError(_unknown(store, which))
@@ -139,7 +139,7 @@ def _show(loaded: Config, which: str | None, as_json: bool) -> None:
 def _as_json(loaded: Config, store: Any, row: Any) -> dict[str, Any]:
     now = _now(store, row)
     shown = None if now is None else {**vars(now), "jobs": [vars(job) for job in now.jobs], "seen": rfc3339(now.seen)}
-    told = {**recommendation_as_json(row), "commands": _runnable(row, now)}
+    told = {**recommendation_as_json(row), "commands": _runnable(loaded, row, now)}
     return {**told, "outcome": _outcome(loaded, store, row), "now": shown}
 
 
@@ -153,7 +153,7 @@ def _now(store: Any, row: Any) -> Any:
     seen = store.value("heartbeat")
     there = runs_there(store.list_runs(node=row.node, since=seen)) if seen else []
     edge = next(iter(store.last_node_events([row.node])), None)
-    return as_it_is(row, store.machine_of(row.identity), edge, there, seen)
+    return as_it_is(row, store.machine_of(row.identity), edge, there, seen, store.reasons)
 
 
 def _shown_now(now: Any) -> list[str]:
@@ -183,7 +183,7 @@ def _text(loaded: Config, store: Any, row: Any) -> str:
     if came is not None:
         lines.append(f"    outcome   {came}")
     now = _now(store, row)
-    return "\n".join([*lines, *_shown_now(now), *_commands(row, now)])
+    return "\n".join([*lines, *_shown_now(now), *_commands(loaded, row, now)])
 
 
 def _decided(row: Any) -> str:
@@ -220,18 +220,21 @@ def _place(fact: Mapping[str, Any]) -> str:
     return f"{visible(fact['file'] or fact['producer'])}:{fact['line'] or '-'}"
 
 
-def _runnable(row: Any, now: Any) -> list[str]:
+def _runnable(loaded: Config, row: Any, now: Any) -> list[str]:
     """None for what is closed, nor for what is not to be run now."""
+    from nccl_slurm.cli.rule_files import reasons_of
     from nccl_slurm.recommend.commands import as_it_stands
     from nccl_slurm.recommend.site import NodeNow
 
-    return [] if now is None or now.held else list(as_it_stands(row.commands, NodeNow(now.state, now.reason)))
+    if now is None or now.held:
+        return []
+    return list(as_it_stands(row.commands, NodeNow(now.state, now.reason), reasons_of(loaded)))
 
 
-def _commands(row: Any, now: Any) -> list[str]:
+def _commands(loaded: Config, row: Any, now: Any) -> list[str]:
     from nccl_slurm.report.visible import visible
 
-    lines = [f"        {visible(line)}" for line in _runnable(row, now)]
+    lines = [f"        {visible(line)}" for line in _runnable(loaded, row, now)]
     return [f"    {RUN_YOURSELF}", *lines] if lines else []
 
 
@@ -248,13 +251,13 @@ def _decide(loaded: Config, row: Any, decision: str, seconds: float, *, note: st
         after = decide.snooze(row, who, note, now, seconds)
     around = _write(loaded, row, after, decide.line(after, who, now))
     if as_json:
-        click.echo(json.dumps({**recommendation_as_json(after), "commands": _runnable(after, around)}))
+        click.echo(json.dumps({**recommendation_as_json(after), "commands": _runnable(loaded, after, around)}))
         return
     until = f" until {rfc3339(after.until)}" if after.until else ""
     by = visible(after.by or "")
     click.echo(f"#{row.number} {row.node}: {after.state}{until} by {by}; nothing was changed in Slurm")
     if decision == "accept":
-        click.echo("\n".join([*_shown_now(around), *_commands(after, around)]))
+        click.echo("\n".join([*_shown_now(around), *_commands(loaded, after, around)]))
 
 
 def _owner(loaded: Config) -> int | None:
@@ -271,6 +274,7 @@ def _write(loaded: Config, before: Any, after: Any, line: Any) -> Any:
     """How things are there now."""
     import os
 
+    from nccl_slurm.cli.rule_files import reasons_of
     from nccl_slurm.history.store import Store
     from nccl_slurm.review import decision as decide
 
@@ -278,6 +282,7 @@ def _write(loaded: Config, before: Any, after: Any, line: Any) -> Any:
     if loaded.store_file is not None and not os.access(loaded.store_file, os.W_OK):
         raise NotYours(f"{loaded.store_file}: not writable for this user; decide as root or as the daemon's user")
     with Store.open(loaded.store_url, password=loaded.store_password()) as store:
+        store.reasons = reasons_of(loaded)
         if not store.save_recommendations([(after, line)], was=[before]):
             raise StoreBusy(f"recommendation {before.number} changed meanwhile; look at it again and decide then")
         machine = store.machine_row(after.identity)
@@ -289,12 +294,12 @@ def _write(loaded: Config, before: Any, after: Any, line: Any) -> Any:
 def _ask_one_by_one(loaded: Config) -> None:
     from nccl_slurm.history.rows import ACTIVE
 
-    with open_store(loaded) as store:
+    with open_history(loaded) as store:
         rows = [row for row in _read(store, None) if row.state in ACTIVE and row.state != "accepted"]
     if not rows:
         click.echo("nothing is open")
     for row in rows:
-        with open_store(loaded) as store:  # not held while a person thinks
+        with open_history(loaded) as store:  # not held while a person thinks
             text = _text(loaded, store, row)
         click.echo(text)
         word = click.prompt(_QUESTION, type=click.Choice(list(_KEYS)), default="n")
@@ -319,7 +324,7 @@ def _ask_further(loaded: Config, row: Any, decision: str) -> None:
 
 def _show_log(loaded: Config, which: str | None, as_json: bool) -> None:
     number = None if which is None else _number(which)
-    with open_store(loaded) as store:
+    with open_history(loaded) as store:
         rows: Sequence[Any] = store.audit_log(number=number) if number is not None else ()
         rows = rows or store.audit_log(which)
     if as_json:

@@ -1,10 +1,9 @@
-"""``nccl-slurm rules list|compile|test``: the data that decides: line patterns, Xids, other faults, limits."""
+"""``nccl-slurm rules list|compile|test``: the data that decides: line patterns, Xids, other faults, limits, reasons."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,11 @@ import click
 
 from nccl_slurm import config, schema
 from nccl_slurm.cli.options import config_option, json_option
+from nccl_slurm.cli.rule_files import named, rule_files
 from nccl_slurm.config import Config
 from nccl_slurm.daemon.evidence import role_of
-from nccl_slurm.errors import ConfigError, InputError
+from nccl_slurm.errors import InputError
+from nccl_slurm.history import reasons
 from nccl_slurm.model import NodeView, Recommendation
 from nccl_slurm.parse.patterns import compile_rows
 from nccl_slurm.recommend import policy, record, table
@@ -27,7 +28,7 @@ from nccl_slurm.recommend.site import Site, kind_of
 from nccl_slurm.report.visible import visible
 from nccl_slurm.report.words import counted
 
-__all__ = ["command", "pattern_texts", "policy_of", "rule_files"]
+__all__ = ["command", "pattern_texts", "policy_of"]
 
 COLUMNS = ("id", "producer", "class", "role", "action", "after", "source")
 _MAX_BYTES = 4 * 1024 * 1024
@@ -44,7 +45,8 @@ def command() -> None:
 @config_option
 @json_option
 def list_rules(config_path: str | None, as_json: bool) -> None:
-    """List the rows in force, the package's and the site's from rules.d: line patterns, Xids, other faults, limits.
+    """List the rows in force, the package's and the site's from rules.d: line patterns, Xids, other faults,
+    limits, reasons of nodes.
 
     ACTION is the first step, AFTER the one after a reboot that did not help, after two, and so on.
     """
@@ -94,14 +96,9 @@ def pattern_texts(loaded: Config) -> tuple[str, list[str]]:
     site = {path: _checked(path) for path in rule_files(loaded)}
     names = {row["id"] for row in json.loads(compile_rows(packaged, list(site.values())))["row"]} if site else set()
     for path, text in site.items():  # a file may speak of a pattern of another one
-        with _names(path):
+        with named(path):
             policy.load([text], names)
     return packaged, list(site.values())
-
-
-def rule_files(loaded: Config) -> list[Path]:
-    """The site's files, in order of name; empty where the folder is not there, or closed to this user."""
-    return sorted(Path(loaded.rules.folder).glob("*.toml"))
 
 
 def policy_of(loaded: Config) -> Policy:
@@ -109,22 +106,12 @@ def policy_of(loaded: Config) -> Policy:
     return policy.load(pattern_texts(loaded)[1])
 
 
-@contextmanager
-def _names(path: Path) -> Iterator[None]:
-    """The file that is wrong, and the remedy."""
-    try:
-        yield
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}; make it readable UTF-8") from None
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}; mend the row, or move the file away") from None
-
-
 def _checked(path: Path) -> str:
-    with _names(path):
+    with named(path):
         text = path.read_text(encoding="utf-8")
         compile_rows(text)
         policy.load([text])
+        reasons.load([text])
         return text
 
 
@@ -140,6 +127,7 @@ def _rows(loaded: Config) -> Iterator[dict[str, Any]]:
     yield from table.xids(rows)
     yield from faults.values()
     yield from table.limits(rows)
+    yield from table.reasons(reasons.load(site))
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -88,7 +88,8 @@ def _changed_since(path: str, started: int | None) -> bool:
 
 def _rules(loaded: Config, started: int | None) -> dict[str, Any]:
     """The site's files as they are now; ``broken`` says why the daemon would not start with them."""
-    from nccl_slurm.cli.rules import pattern_texts, rule_files
+    from nccl_slurm.cli.rule_files import rule_files
+    from nccl_slurm.cli.rules import pattern_texts
 
     files, broken = rule_files(loaded), None
     try:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nccl_slurm.config import Config
+from nccl_slurm.history.reasons import Reasons, packaged
 from nccl_slurm.history.rows import RecordRow
 from nccl_slurm.recommend.site import NodeNow, Running, Site, kind_of
 from nccl_slurm.scheduler.client import LiveJob, NodeState
@@ -35,10 +36,12 @@ def site(
     records: Sequence[RecordRow] = (),
     open_: Mapping[str, str] | None = None,
     layout: Layout | None = None,
+    reasons: Reasons | None = None,
 ) -> Site:
     """``nodes`` of the newest poll, ``jobs`` of the newest squeue; None: not asked, and then nothing is said of them.
 
     ``controllers``: primary first. ``open_``: node → reboot | replace that was recommended and not carried out.
+    ``reasons``: the store's.
     """
     polled = None if nodes is None else {node.name: node for node in nodes}
     layout = layout or Layout()
@@ -55,6 +58,7 @@ def site(
         open=open_ or {},
         nodes=None if polled is None else len(polled),
         reboots=layout.reboots,
+        reasons=reasons or packaged(),
     )
 
 

@@ -63,4 +63,5 @@ class Surroundings:
         """``controllers``: hosts of slurmctld, primary first. What rests on this run itself does not count as open."""
         asked = (row for row in self.store.active_recommendations() if row.key != key_of(run))
         open_ = {row.node: row.action for row in asked if row.action in HEAVY}
-        return site(self.config, controllers, self.machines.states, self.jobs.live, records, open_, self.layout)
+        states, jobs = self.machines.states, self.jobs.live
+        return site(self.config, controllers, states, jobs, records, open_, self.layout, self.store.reasons)

@@ -137,12 +137,12 @@ def _reboot(finding: Finding, site: Site, compute: Container[str]) -> Iterator[s
         if not HOST.match(node):
             continue
         now = site.now.get(node, NodeNow())
-        busy = in_progress(now)
+        busy = in_progress(now, site.reasons)
         if node in compute and busy is not None:
             yield _BUSY.format(node, visible(busy, _VALUE_MAX))
         elif node in compute:
             reason = f"nccl-slurm: {finding.check}"
-            yield from as_it_stands(heavy("reboot", node, reason, site, _instance(finding)), now)
+            yield from as_it_stands(heavy("reboot", node, reason, site, _instance(finding)), now, site.reasons)
         else:
             yield _ROLE.format(node)
 

@@ -417,7 +417,8 @@ class _Doctor(_Run):
         site = self.config.site
         place = find(cluster=self.wish.cluster, region=self.wish.region, configured=(site.aws_cluster, site.region))
         states = self._states(choice)
-        self.site = site_of(settings, site, place, controllers, hyperpod=self._hyperpod, nodes=states)
+        hyperpod, reasons = self._hyperpod, self.slurm.reasons
+        self.site = site_of(settings, site, place, controllers, hyperpod=hyperpod, nodes=states, reasons=reasons)
         named = values(config)
         others = {*settings.database_hosts, *site.login_nodes, *site.database_hosts}
         others |= {host for each in database_hosts(named) for host in each}

@@ -9,6 +9,7 @@ from nccl_slurm import config
 from nccl_slurm.doctor.aws.place import Place
 from nccl_slurm.doctor.check import NotObserved
 from nccl_slurm.doctor.observation import Observation
+from nccl_slurm.history.reasons import Reasons, packaged
 from nccl_slurm.recommend.site import NodeNow, Site
 from nccl_slurm.scheduler.client import NodeState, Settings
 
@@ -34,9 +35,10 @@ def site_of(
     *,
     hyperpod: bool = False,
     nodes: Iterable[NodeState] = (),
+    reasons: Reasons | None = None,
 ) -> Site:
     """``own``: of nccl-slurm.toml, whose word on the kind counts first. ``place``: what options and this host tell.
-    ``hyperpod``: what a node told. ``nodes``: as Slurm shows them now."""
+    ``hyperpod``: what a node told. ``nodes``: as Slurm shows them now. ``reasons``: the site's; None: ours alone."""
     kind = own.kind or ("hyperpod" if hyperpod or place.hyperpod else "slurm")
     return Site(
         kind,
@@ -47,4 +49,5 @@ def site_of(
         settings.database_hosts,
         now={node.name: NodeNow(node.full_state, node.reason) for node in nodes},
         reboots=settings.reboots,
+        reasons=reasons or packaged(),
     )

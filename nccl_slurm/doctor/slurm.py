@@ -20,6 +20,7 @@ from nccl_slurm.doctor.checks.scheduler.jobs import QUEUE_FORMAT
 from nccl_slurm.doctor.checks.scheduler.observed import Plugin, SlurmObserved
 from nccl_slurm.doctor.observation import Fleet, Observation
 from nccl_slurm.errors import NcclSlurmError, SlurmUnreachable
+from nccl_slurm.history.reasons import Reasons
 from nccl_slurm.install.facts import find_slurm
 from nccl_slurm.install.slurmconf import values
 from nccl_slurm.scheduler.cli_client import CliClient, run_command
@@ -71,6 +72,13 @@ class AskedSlurm:
             raise SlurmUnreachable("no scontrol on this host; run this where Slurm's commands are, or set slurm.bin")
         return CliClient(self.bin_folder, self.conf, self.limit_s)
 
+    @cached_property
+    def reasons(self) -> Reasons:
+        """Raises ConfigError."""
+        from nccl_slurm.cli.rule_files import reasons_of
+
+        return reasons_of(self.config)
+
     def said(self, key: str) -> str | NotObserved:
         if key not in self._kept:
             self._kept[key] = self._ask(*_QUESTIONS[key])
@@ -105,7 +113,7 @@ class AskedSlurm:
             credentials = dict(zip(made, pool.map(self._unmunged, made.values()), strict=True))
         observed = SlurmObserved(now, texts, fleet, chosen, credentials)
         here, on_controller = _here(observed)
-        return replace(observed, here=here, on_controller=on_controller, plugins=self.plugins())
+        return replace(observed, here=here, on_controller=on_controller, plugins=self.plugins(), reasons=self.reasons)
 
     def plugins(self) -> list[Plugin]:
         """SPANK's, as plugstack.conf of this host names them; none where it can't be read."""

@@ -10,10 +10,10 @@ from sqlalchemy import Connection, Row, and_, func, or_, select
 from nccl_slurm.history.generations import Generations
 from nccl_slurm.history.machine import Machine, MachineEvent
 from nccl_slurm.history.packing import EVENT_COLUMNS, unpacked_event
-from nccl_slurm.history.reasons import classify
+from nccl_slurm.history.reasons import Reasons, packaged
 from nccl_slurm.history.schema import generations, machine_events, machines, node_events
 
-__all__ = ["Machines", "state_event"]
+__all__ = ["Machines"]
 
 #: Machines of one question to the database: 100 of two years are about 80,000 events, 100 MB in Python.
 _BATCH = 100
@@ -24,6 +24,18 @@ _Place = Row[Any]
 
 
 class Machines(Generations):
+    """``reasons``: by which reasons of nodes are told; set to a site's own rows, if it has some (`reasons.load`)."""
+
+    _reasons: Reasons | None = None
+
+    @property
+    def reasons(self) -> Reasons:
+        return self._reasons or packaged()
+
+    @reasons.setter
+    def reasons(self, reasons: Reasons) -> None:
+        self._reasons = reasons
+
     def machine(self, node: str, since: float = float("-inf")) -> Machine:
         """The machine that has this name now, with its events from ``since`` on.
 
@@ -36,7 +48,7 @@ class Machines(Generations):
         """This machine, whatever its name is or was; None where it was never seen."""
         with self._reading() as connection:
             places = _places(connection, machines.c.identity == identity)
-            return next(iter(_machines(connection, places[-1:], since)), None)
+            return next(iter(_machines(connection, self.reasons, places[-1:], since)), None)
 
     def machines(
         self, nodes: Sequence[str] | None = None, since: float = float("-inf"), *, lately: float = float("-inf")
@@ -55,7 +67,7 @@ class Machines(Generations):
         places.sort(key=lambda place: str(place.node))
         for at in range(0, len(places), _BATCH):
             with self._reading() as connection:
-                batch = _machines(connection, places[at : at + _BATCH], since, lately)
+                batch = _machines(connection, self.reasons, places[at : at + _BATCH], since, lately)
             yield from batch
 
     def in_trouble(self, since: float, until: float) -> dict[str, float]:
@@ -75,12 +87,12 @@ class Machines(Generations):
             rows = connection.execute(
                 select(node_events).where(wanted).order_by(node_events.c.time, node_events.c.number)
             ).all()
-        return tuple(map(state_event, rows))
+        return tuple(_state_event(row, self.reasons) for row in rows)
 
 
-def state_event(row: Row[Any]) -> MachineEvent:
+def _state_event(row: Row[Any], reasons: Reasons) -> MachineEvent:
     """An edge of `node_events`: the reason with its class, and by whom."""
-    told = classify(row.reason, row.reason_by)
+    told = reasons.classify(row.reason, row.reason_by)
     data = {"reason": row.reason, "by": row.reason_by}
     if row.reason is not None:
         data |= {"id": told.id, "class": told.failure_class, "owner": told.owner, "hardware": told.hardware}
@@ -102,7 +114,7 @@ def _places(connection: Connection, *where: Any) -> list[_Place]:
 
 
 def _machines(
-    connection: Connection, places: Sequence[_Place], since: float, lately: float = float("-inf")
+    connection: Connection, reasons: Reasons, places: Sequence[_Place], since: float, lately: float = float("-inf")
 ) -> list[Machine]:
     """One a place, which is the name that the machine is shown by."""
     numbers = [place.machine for place in places]
@@ -114,7 +126,7 @@ def _machines(
     events: dict[int, list[MachineEvent]] = {number: [] for number in numbers}
     for row in connection.execute(query.order_by(of_machine, machine_events.c.time)).all():
         events[row[-1]].append(unpacked_event(row))
-    for number, states in _states(connection, numbers, lately).items():
+    for number, states in _states(connection, reasons, numbers, lately).items():
         events[number] += states
     return [
         Machine(place.identity, place.node, place.role, place.since, _in_order(events[place.machine]))
@@ -127,7 +139,9 @@ def _in_order(events: Sequence[MachineEvent]) -> tuple[MachineEvent, ...]:
     return tuple(sorted(events, key=lambda event: (event.time, event.kind == "state")))
 
 
-def _states(connection: Connection, numbers: Sequence[int], since: float) -> Mapping[int, list[MachineEvent]]:
+def _states(
+    connection: Connection, reasons: Reasons, numbers: Sequence[int], since: float
+) -> Mapping[int, list[MachineEvent]]:
     inside = and_(
         node_events.c.node == generations.c.node,
         node_events.c.time >= generations.c.since,
@@ -137,5 +151,5 @@ def _states(connection: Connection, numbers: Sequence[int], since: float) -> Map
     query = query.where(generations.c.machine.in_(numbers), node_events.c.time >= since)
     found: dict[int, list[MachineEvent]] = {}
     for row in connection.execute(query.order_by(node_events.c.time, node_events.c.number)):
-        found.setdefault(row.machine, []).append(state_event(row))
+        found.setdefault(row.machine, []).append(_state_event(row, reasons))
     return found

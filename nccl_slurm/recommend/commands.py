@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from nccl_slurm.history.reasons import classify
+from nccl_slurm.history.reasons import Reasons
 from nccl_slurm.recommend.cluster import CLUSTER, REGION, of_arn
 from nccl_slurm.recommend.site import INSTANCE, NodeNow, Site
 
@@ -48,19 +48,19 @@ def commands(action: str, name: str, reason: str, site: Site, identity: str | No
     return (look, hit, f'scontrol update nodename={name} state=drain reason="{reason}, replace"')
 
 
-def as_it_stands(lines: Iterable[str], node: NodeNow) -> tuple[str, ...]:
+def as_it_stands(lines: Iterable[str], node: NodeNow, reasons: Reasons) -> tuple[str, ...]:
     """The same for a node in this state. ``nextstate=RESUME`` ends a drain whoever set it, and with it the reason; a
     reboot that Slurm can't deliver looks after ResumeTimeout like one that did not help (both seen on 22.05)."""
-    return tuple(_as_it_stands(line, node) if _is_bare_reboot(line) else line for line in lines)
+    return tuple(_as_it_stands(line, node, reasons) if _is_bare_reboot(line) else line for line in lines)
 
 
 def _is_bare_reboot(line: str) -> bool:
     return line.startswith(_REBOOT) and "  # " not in line
 
 
-def _as_it_stands(line: str, node: NodeNow) -> str:
+def _as_it_stands(line: str, node: NodeNow, reasons: Reasons) -> str:
     words = _words(node.state)
-    others = words & {"DRAIN", "DOWN", "FAIL"} and node.reason and classify(node.reason).owner not in _OWN
+    others = words & {"DRAIN", "DOWN", "FAIL"} and node.reason and reasons.classify(node.reason).owner not in _OWN
     if others:
         line = line.replace("nextstate=RESUME", "nextstate=DOWN", 1)
     if "NOT_RESPONDING" in words:

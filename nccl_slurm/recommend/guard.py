@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from nccl_slurm.history.machine import Machine, MachineEvent
-from nccl_slurm.history.reasons import under_way
+from nccl_slurm.history.reasons import Reasons
 from nccl_slurm.model import NodeView
 from nccl_slurm.recommend.fault import of_event
 from nccl_slurm.recommend.policy import Policy
@@ -87,12 +87,12 @@ def role_of(case: Case) -> str:
     return next((role for role in ("controller", "database", "login", "compute") if role in told), "unknown")
 
 
-def in_progress(node: NodeNow) -> str | None:
+def in_progress(node: NodeNow, reasons: Reasons) -> str | None:
     """What is being done to the node right now, in Slurm's words; None for nothing that shows."""
     flags = [flag for flag in re.split(r"[+,\s]+", (node.state or "").upper()) if flag.startswith(_FLAGS)]
     if flags:
         return "+".join(flags)
-    return node.reason if _REASONS.search(node.reason or "") or under_way(node.reason) else None
+    return node.reason if _REASONS.search(node.reason or "") or reasons.under_way(node.reason) else None
 
 
 def others_reason(node: NodeNow) -> str | None:
@@ -116,7 +116,7 @@ def _moved(case: Case, step: Step) -> Step | None:
 
 
 def _in_progress(case: Case, step: Step) -> Step | None:
-    what = in_progress(case.node)
+    what = in_progress(case.node, case.site.reasons)
     if what is None:
         return None
     return step.instead("none", "ladder.in-progress", f"Recovery is in progress ({what[:120]}): nothing new")

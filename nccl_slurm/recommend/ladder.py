@@ -179,7 +179,7 @@ def _recommendation(case: Case, step: Step, first: str, ids: Sequence[str], reas
         step=step.number,
         why=f"{case.name}: {'. '.join(word.rstrip('.') for word in words if word)}",
         evidence=tuple(dict.fromkeys([*ids, *(fault.fact for fault in step.faults if fault.fact)])),
-        commands=as_it_stands(lines, case.node),
+        commands=as_it_stands(lines, case.node, case.site.reasons),
     )
 
 

@@ -43,8 +43,9 @@ REGISTER_MEANS = ("ignore", "threshold", "sympathetic", "parity", "seating", "si
 #: Immediate actions of the table for Xid 144-150.
 DECODED = ("IGNORE", "RESET_GPU", "XID_154_EVAL")
 _FILES = ("xid.toml", "faults.toml", "nvlink.toml")
-#: Tables of a site's file; ``row`` is read by `parse.patterns`, ``threshold`` by `history.thresholds`.
-_TABLES = ("fault", "limit", "nvlink4", "nvlink5", "row", "threshold", "xid")
+#: Tables of a site's file; ``row`` is read by `parse.patterns`, ``threshold`` by `history.thresholds`, ``reason`` by
+#: `history.reasons`.
+_TABLES = ("fault", "limit", "nvlink4", "nvlink5", "reason", "row", "threshold", "xid")
 _FLAGS = ("fleet", "final", "hardware", "stands", "unused")
 #: Told by its code, in [[xid]].
 _XID = "kernel.xid"

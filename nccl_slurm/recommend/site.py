@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nccl_slurm.history.reasons import Reasons, packaged
+
 __all__ = ["INSTANCE", "KINDS", "NodeNow", "Running", "Site", "kind_of", "short"]
 
 KINDS = ("hyperpod", "slurm")
@@ -45,7 +47,8 @@ class Site:
     ``databases``, ``logins``: hosts as well. ``jobs`` by node; a node that is missing there was not asked. ``open``:
     node → reboot | replace, recommended and neither carried out nor declined. ``suspects``: node → why, of statistics
     over jobs: a look at most. ``nodes``: size of the fleet. ``aws_cluster``, ``region``: HyperPod's. ``reboots``:
-    whether Slurm can reboot nodes (slurm.conf has a RebootProgram), None: not told.
+    whether Slurm can reboot nodes (slurm.conf has a RebootProgram), None: not told. ``reasons``: by which reasons of
+    nodes are told.
     """
 
     kind: str = ""
@@ -60,6 +63,7 @@ class Site:
     suspects: Mapping[str, str] = field(default_factory=dict)
     nodes: int | None = None
     reboots: bool | None = None
+    reasons: Reasons = field(default_factory=packaged)
 
 
 def short(host: str) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from nccl_slurm.history.reasons import Reasons
 from nccl_slurm.recommend.judgement import HARDWARE
 from nccl_slurm.recommend.policy import FaultRow, Policy
 
-__all__ = ["KEYS", "faults", "limits", "xids"]
+__all__ = ["KEYS", "faults", "limits", "reasons", "xids"]
 
 #: Of each row that decides; ``after``: the step after one reboot that did not help, after two, ….
 KEYS = ("action", "after", "final", "hardware", "nvidia", "investigatory")
@@ -32,6 +33,14 @@ def limits(policy: Policy) -> Iterator[dict[str, Any]]:
     for limit in policy.limits.values():
         row = {"id": f"limit.{limit.id}", "producer": None, "class": None, "role": None, "source": limit.source}
         yield {**row, **dict.fromkeys(KEYS), "value": limit.value, "means": limit.means}
+
+
+def reasons(known: Reasons) -> Iterator[dict[str, Any]]:
+    """Of nodes, in the order in which they are asked. ``producer``: whose words they are."""
+    for row in known.rows:
+        told = {"producer": row["owner"], "class": row.get("class"), "role": None, "source": row["source"]}
+        hardware = row["hardware"] if isinstance(row["hardware"], bool) else None
+        yield {"id": f"reason.{row['id']}", **told, **dict.fromkeys(KEYS), "hardware": hardware, "means": row["means"]}
 
 
 def _fault(row: FaultRow) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.history.machine import Machine
+from nccl_slurm.history.reasons import Reasons
 from nccl_slurm.history.rows import NodeEventRow, RecommendationRow, RunRow
 from nccl_slurm.recommend.guard import in_progress, others_reason
 from nccl_slurm.recommend.site import NodeNow, Running
@@ -55,8 +56,9 @@ def as_it_is(
     edge: NodeEventRow | None,
     jobs: Sequence[Running],
     seen: float | None,
+    reasons: Reasons,
 ) -> Now:
-    """``edge``: the node's newest."""
+    """``edge``: the node's newest; ``reasons``: the store's."""
     node = NodeNow(edge.state, edge.reason) if edge else NodeNow()
     heavy = row.action in HEAVY
     return Now(
@@ -66,12 +68,12 @@ def as_it_is(
         others=heavy and others_reason(node) is not None,
         jobs=jobs,
         seen=seen,
-        held=_held(row, node, machine) if heavy else None,
+        held=_held(row, node, machine, reasons) if heavy else None,
     )
 
 
-def _held(row: RecommendationRow, node: NodeNow, machine: Machine | None) -> str | None:
-    what = in_progress(node)
+def _held(row: RecommendationRow, node: NodeNow, machine: Machine | None, reasons: Reasons) -> str | None:
+    what = in_progress(node, reasons)
     if what is not None:
         return f"recovery is in progress ({what[:120]})"
     came = outcome(row, machine)

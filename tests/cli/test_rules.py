@@ -88,6 +88,18 @@ def test_a_sites_row_is_listed_and_decides(capsys: pytest.CaptureFixture[str], c
     assert told["recommendation"]["action"] == "investigate"
 
 
+def test_a_sites_reason_is_listed_before_ours(capsys: pytest.CaptureFixture[str], config: Path) -> None:
+    row = 'id = "robot"\nmatch = ["robot"]\nowner = "robot"\nhardware = true\nmeans = "x"\nsource = "us"\n'
+    (config.parent / "rules.d" / "us.toml").write_text(f"[[reason]]\n{row}")
+    rows = json.loads(run(capsys, "list", "--json", "--config", str(config))[1])
+    reasons = [one for one in rows if one["id"].startswith("reason.")]
+    assert (reasons[0]["id"], reasons[0]["producer"], reasons[0]["hardware"]) == ("reason.robot", "robot", True)
+    assert len(reasons) > 20 and reasons[1]["source"] != "us"
+    (config.parent / "rules.d" / "us.toml").write_text(f"[[reason]]\n{row}on = 3\n")
+    status, out, err = run(capsys, "list", "--config", str(config))
+    assert (status, out) == (2, "") and "us.toml: reason 'robot': on must be" in err
+
+
 def test_a_broken_row_of_the_site_is_named(capsys: pytest.CaptureFixture[str], config: Path) -> None:
     (config.parent / "rules.d" / "us.toml").write_text('[[fault]]\nid = "x"\naction = "reboot"\nsource = "us"\n')
     for verb in (["list"], ["compile"], ["test", "/dev/null"]):

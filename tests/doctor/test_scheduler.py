@@ -14,6 +14,7 @@ from nccl_slurm.doctor import registry
 from nccl_slurm.doctor.check import Check, Finding, NotObserved, judged
 from nccl_slurm.doctor.checks.scheduler.observed import Plugin, SlurmObserved
 from nccl_slurm.doctor.observation import Fleet, Observation
+from nccl_slurm.history.reasons import load
 
 CHECKS: Mapping[str, Check[Any]] = {check.id: check for check in registry.checks("scheduler")}
 NOW = 1_790_000_000.0
@@ -203,6 +204,16 @@ def test_slurmd_version(versions: Sequence[str], expected: set[Any]) -> None:
 )
 def test_node_state(state: str, reason: str, expected: tuple[str, str | None]) -> None:
     assert words(found("node-state", seen(nodes=node("n1", state, reason)))) == {expected}
+
+
+def test_a_sites_own_program_took_the_node_out() -> None:
+    row = '[[reason]]\nid = "robot"\nmatch = ["[robot]"]\nowner = "robot"\nhardware = true\n'
+    own = load([row + 'means = "our robot found a fan that stands"\nsource = "our own"\n'])
+    nodes = node("n1", "IDLE+DRAIN", "[robot] fan 3")
+    (plain,) = found("node-state", seen(nodes=nodes))
+    (told,) = found("node-state", seen(nodes=nodes, reasons=own))
+    assert (plain.status, plain.priority) == ("WARN", "P2") and "a person gave the reason" in plain.text
+    assert (told.status, told.priority) == ("FAIL", "P1") and "our robot found a fan that stands (robot)" in told.text
 
 
 def test_a_reason_is_in_the_proof_with_its_time() -> None:

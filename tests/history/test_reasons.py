@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nccl_slurm.history.reasons import OWNERS, Reason, classify, load_reasons
+from nccl_slurm.errors import ConfigError
+from nccl_slurm.history.reasons import OWNERS, Reason, load, packaged
 from nccl_slurm.model import CLASSES
 
 TABLE: list[tuple[str | None, str | None, str | None, str, bool | None]] = [
@@ -71,23 +74,83 @@ TABLE: list[tuple[str | None, str | None, str | None, str, bool | None]] = [
 def test_reasons(
     reason: str | None, row: str | None, failure_class: str | None, owner: str, hardware: bool | None
 ) -> None:
-    assert classify(reason, "root") == Reason(row, failure_class, owner, hardware)
+    assert packaged().classify(reason, "root") == Reason(row, failure_class, owner, hardware)
 
 
 def test_who_wrote_what_no_row_knows_is_unknown_where_slurm_does_not_tell() -> None:
-    assert classify("fan is loud") == Reason(None, None, "unknown", None)
+    assert packaged().classify("fan is loud") == Reason(None, None, "unknown", None)
 
 
-@pytest.mark.parametrize("row", load_reasons(), ids=lambda row: str(row["id"]))
+@pytest.mark.parametrize("row", packaged().rows, ids=lambda row: str(row["id"]))
 def test_rows_are_whole_and_find_themselves(row: dict[str, object]) -> None:
     assert row["owner"] in OWNERS and row["hardware"] in (True, False, "unknown")
     assert row.get("class") in (None, *CLASSES)
     assert row.get("at") in (None, "start", "clause")
     words = row["match"]
     assert isinstance(words, list)
-    assert [classify(f"{word} n1").id for word in words] == [row["id"]] * len(words)
+    assert [packaged().classify(f"{word} n1").id for word in words] == [row["id"]] * len(words)
 
 
 @given(st.text(max_size=80), st.none() | st.text(max_size=10))
 def test_any_text_has_an_owner(reason: str, by: str | None) -> None:
-    assert classify(reason, by).owner in OWNERS
+    assert packaged().classify(reason, by).owner in OWNERS
+
+
+ROW = {
+    "id": "robot",
+    "match": ["robot"],
+    "owner": "robot",
+    "hardware": True,
+    "means": "it says so",
+    "source": "our own",
+}
+
+
+def toml(**changes: object) -> str:
+    row = {key: value for key, value in {**ROW, **changes}.items() if value is not None}
+    shown = {True: "true", False: "false"}
+    lines = [f"{key} = {shown[value] if isinstance(value, bool) else repr(value)}" for key, value in row.items()]
+    return "\n".join(["[[reason]]", *lines, ""])
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason", "told"),
+    [
+        ([toml()], "Robot: fan 3", Reason("robot", None, "robot", True)),
+        ([toml(match=["Not   responding"], hardware=False)], "not responding", Reason("robot", None, "robot", False)),
+        ([toml(), toml(hardware="unknown")], "robot", Reason("robot", None, "robot", None)),
+        ([toml(at="start")], "ask the robot", Reason(None, None, "person", None)),
+        ([toml(**{"class": "gpu-hw-lost"})], "robot", Reason("robot", "gpu-hw-lost", "robot", True)),
+        # in the place of ours: its words alone count then
+        ([toml(id="nhc", match=["robot"], owner="nhc")], "NHC: x", Reason(None, None, "person", None)),
+        ([toml()], "Not responding", packaged().classify("Not responding")),
+        ([], "robot", Reason(None, None, "person", None)),
+    ],
+)
+def test_rows_of_a_site(texts: list[str], reason: str, told: Reason) -> None:
+    assert load(texts).classify(reason, "root") == told
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("x = ", "not TOML"),
+        ("reason = 3", "must be an array of tables"),
+        (toml(id=None), "id must be text"),
+        (toml(source=" "), "source must be text"),
+        (toml(match="robot"), "match must be a list of texts"),
+        (toml(match=[]), "match must be a list of texts"),
+        (toml(match=["", "x"]), "match must be a list of texts"),
+        (toml(hardware="yes"), 'hardware must be true, false or "unknown"'),
+        (toml(hardware=1), "hardware must be"),
+        (toml(under_way="true"), "under_way must be true or false"),
+        (toml(at="end"), "at must be one of start, clause"),
+        (toml(**{"class": "broken"}), "class must be one of"),
+        (toml(on="job"), 'on must be "node"'),
+        (toml(owner="x" * 41), "owner may have 40 characters"),
+        (toml(colour="red"), "unknown key 'colour'"),
+    ],
+)
+def test_a_wrong_row_of_a_site_says_what_is_wrong(text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        load([text])

@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 
+from nccl_slurm.history.reasons import packaged
 from nccl_slurm.recommend.commands import as_it_stands, batch, commands
 from nccl_slurm.recommend.site import NodeNow, Site, kind_of
 
@@ -108,12 +109,12 @@ def test_a_reboot_leaves_out_what_another_took_out(
     state: str | None, reason: str | None, next_state: str, said: str
 ) -> None:
     plain = commands("reboot", "n2", REASON, Site(), ID)
-    told = as_it_stands(plain, NodeNow(state, reason))
+    told = as_it_stands(plain, NodeNow(state, reason), packaged())
     assert told[:-1] == plain[:-1] and shlex.split(told[-1], comments=True)[3] == next_state
     assert said in told[-1] and ("#" in told[-1]) is bool(said)
-    assert as_it_stands(told, NodeNow(state, reason)) == told
+    assert as_it_stands(told, NodeNow(state, reason), packaged()) == told
     hyperpod = commands("reboot", "n2", REASON, HYPERPOD, ID)
-    assert as_it_stands(hyperpod, NodeNow(state, reason)) == hyperpod
+    assert as_it_stands(hyperpod, NodeNow(state, reason), packaged()) == hyperpod
 
 
 def test_a_batch_has_25_ids_at_most_and_each_once() -> None:

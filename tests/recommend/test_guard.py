@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nccl_slurm.history.machine import Machine, MachineEvent
+from nccl_slurm.history.reasons import load, packaged
 from nccl_slurm.model import NodeView, Recommendation
 from nccl_slurm.recommend.fault import of_event
 from nccl_slurm.recommend.guard import Case, in_progress, role_of
@@ -116,7 +117,7 @@ def test_the_most_careful_word_is_the_role(view: str, own: str, role: str) -> No
     ],
 )
 def test_recovery_in_progress(state_now: str | None, reason: str | None, busy: bool) -> None:
-    assert (in_progress(NodeNow(state_now, reason)) is not None) is busy
+    assert (in_progress(NodeNow(state_now, reason), packaged()) is not None) is busy
     for of in (
         case(site=Site(now={"n2": NodeNow(state_now, reason)})),
         case(state_at_end=state_now, reason=reason),
@@ -124,6 +125,15 @@ def test_recovery_in_progress(state_now: str | None, reason: str | None, busy: b
         found = advised(of)
         assert (found.action, found.commands) == ("none", ()) if busy else found.action == "reboot"
         assert (found.rule == "ladder.in-progress") is busy
+
+
+def test_a_sites_own_words_for_a_recovery_under_way() -> None:
+    row = '[[reason]]\nid = "robot"\nmatch = ["robot at work"]\nowner = "robot"\nhardware = "unknown"\n'
+    own = load([row + 'under_way = true\nmeans = "our robot mends it"\nsource = "our own"\n'])
+    node = NodeNow("IDLE+DRAIN", "Robot at work: fan 3")
+    assert (in_progress(node, packaged()), in_progress(node, own)) == (None, "Robot at work: fan 3")
+    found = advised(case(site=Site(now={"n2": node}, reasons=own)))
+    assert (found.action, found.rule) == ("none", "ladder.in-progress")
 
 
 def test_what_slurm_shows_now_goes_before_the_end_of_the_run() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nccl_slurm.history.machine import Machine, MachineEvent
+from nccl_slurm.history.reasons import packaged
 from nccl_slurm.history.rows import NodeEventRow, RunRow
 from nccl_slurm.recommend.site import Running
 from nccl_slurm.review.now import Now, as_it_is, runs_there
@@ -15,7 +16,7 @@ MACHINE = Machine("i-1", "n1", "compute")
 
 def now(action: str = "reboot", state: str = "UP", reason: str | None = None, role: str = "compute") -> Now:
     edge = NodeEventRow("n1", 10.0, state, reason, "alice" if reason else None)
-    return as_it_is(row(action), Machine("i-1", "n1", role), edge, (), 20.0)
+    return as_it_is(row(action), Machine("i-1", "n1", role), edge, (), 20.0, packaged())
 
 
 @pytest.mark.parametrize(
@@ -53,21 +54,21 @@ def test_what_was_carried_out_is_not_to_be_run_again(state: str, booted: float |
     """Also where the daemon has not closed it yet."""
     boots = () if booted is None else (MachineEvent(booted, "boot", "asked", "poll"),)
     accepted = row("reboot", state=state, decided=100.0 if state == "accepted" else None)
-    found = as_it_is(accepted, Machine("i-1", "n1", "compute", events=boots), None, (), 20.0)
+    found = as_it_is(accepted, Machine("i-1", "n1", "compute", events=boots), None, (), 20.0, packaged())
     assert found.held == held
 
 
 def test_whom_it_hits_is_told() -> None:
     jobs = [Running(str(number), "bob", 4) for number in range(6)]
-    found = as_it_is(row(), MACHINE, None, jobs, 20.0).lines()
+    found = as_it_is(row(), MACHINE, None, jobs, 20.0, packaged()).lines()
     assert found[0] == "not observed"
     assert found[1].startswith("runs there: 0 of bob (4 nodes), 1 of bob") and found[1].endswith(" and 1 more")
     assert found[2] == "as polled until 1970-01-01T00:00:20.000Z"
-    assert as_it_is(row(), MACHINE, None, (), 20.0).lines()[1] == "no job runs there"
+    assert as_it_is(row(), MACHINE, None, (), 20.0, packaged()).lines()[1] == "no job runs there"
 
 
 def test_without_a_daemon_nothing_is_said_of_now() -> None:
-    assert as_it_is(row(), None, None, (), None).lines() == ["not observed"]
+    assert as_it_is(row(), None, None, (), None, packaged()).lines() == ["not observed"]
 
 
 def test_what_waits_or_ended_does_not_run_there() -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from nccl_slurm.doctor.check import Finding, Priority, Proof, Status
 from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
 from nccl_slurm.doctor.checks.scheduler.shape import SlurmCheck
-from nccl_slurm.history.reasons import classify, load_reasons
+from nccl_slurm.history.reasons import Reasons
 from nccl_slurm.scheduler.client import NodeState
 
 __all__ = ["CHECKS"]
@@ -54,7 +54,7 @@ class _Word(NamedTuple):
 def _states(seen: SlurmObserved) -> Iterator[Finding]:
     nodes = [node for node in seen.nodes if not seen.chosen or node.name in seen.chosen]
     for node in nodes:
-        if (word := _word(node)) is not None:
+        if (word := _word(node, seen.reasons)) is not None:
             yield Finding(
                 STATE,
                 word.status,
@@ -69,45 +69,39 @@ def _states(seen: SlurmObserved) -> Iterator[Finding]:
     strange += sorted(set(seen.fields) - {node.name for node in seen.nodes})
     if strange:
         yield Finding(STATE, "UNKNOWN", "Slurm tells no state of it that is known here", nodes=strange)
-    well = [node.name for node in nodes if node.name not in strange and _word(node) is None]
+    well = [node.name for node in nodes if node.name not in strange and _word(node, seen.reasons) is None]
     if nodes and len(well) == len(nodes) and not strange:
         yield Finding(STATE, "PASS", f"{len(nodes)} nodes: none is down, drained, failing or silent")
     elif well:
         yield Finding(STATE, "PASS", "neither down, drained, failing nor silent", nodes=well)
 
 
-def _word(node: NodeState) -> _Word | None:
+def _word(node: NodeState, reasons: Reasons) -> _Word | None:
     """The worst that its state says; powered-down, planned and reserved nodes are as they should be."""
-    reason = classify(node.reason, node.reason_by)
+    reason = reasons.classify(node.reason, node.reason_by)
     if reason.id == "hyperpod-action":
         return _Word("WARN", "P2", "HyperPod is rebooting or replacing it: leave state and reason alone")
     if at_work := [flag for flag in _AT_WORK if flag in node.flags]:
         return _Word("WARN", "P2", f"{at_work[0].lower().replace('_', ' ')}: leave it alone")
     if node.state == "UNKNOWN" or "INVALID_REG" in node.flags or node.state == "INVAL":
-        return _Word("FAIL", "P1", f"slurmd registered with less than slurm.conf has, or never{_means(node)}")
+        return _Word("FAIL", "P1", f"slurmd registered with less than slurm.conf has, or never{_means(node, reasons)}")
     if node.failed:
-        return _Word("FAIL", "P1", f"Slurm gives it no work{_means(node)}")
+        return _Word("FAIL", "P1", f"Slurm gives it no work{_means(node, reasons)}")
     if "NOT_RESPONDING" in node.flags and "POWERED_DOWN" not in node.flags:
-        return _Word("FAIL", "P1", f"slurmd does not answer{_means(node)}")
+        return _Word("FAIL", "P1", f"slurmd does not answer{_means(node, reasons)}")
     if "DRAIN" in node.flags:
+        drained = f"takes no new job{_means(node, reasons)}"
         hardware = reason.hardware is True or reason.owner not in ("person", "unknown", "nccl-slurm")
-        return _Word("FAIL", "P1", _drained(node)) if hardware else _Word("WARN", "P2", _drained(node))
+        return _Word("FAIL", "P1", drained) if hardware else _Word("WARN", "P2", drained)
     return None
 
 
-def _drained(node: NodeState) -> str:
-    return f"takes no new job{_means(node)}"
-
-
-def _means(node: NodeState) -> str:
+def _means(node: NodeState, reasons: Reasons) -> str:
     """By the catalogue's row; a person's own words stay in the proof."""
-    reason = classify(node.reason, node.reason_by)
-    row = next((row for row in load_reasons() if row["id"] == reason.id), None)
-    if row is not None:
-        return f"; {row['means']} ({row['id']})"
     if not node.reason:
         return "; no reason is given"
-    return f"; {_OWNERS.get(reason.owner) or f'the reason is that of {reason.owner}'}"
+    means = reasons.means(node.reason)
+    return f"; {means or _OWNERS[reasons.classify(node.reason, node.reason_by).owner]}"
 
 
 def _said(node: NodeState) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from nccl_slurm.doctor.check import NotObserved
 from nccl_slurm.doctor.observation import Fleet
 from nccl_slurm.doctor.read.scontrol import node_fields, partition_fields
+from nccl_slurm.history.reasons import Reasons, packaged
 from nccl_slurm.install.slurmconf import SlurmConfig, parse_config, values
 from nccl_slurm.scheduler import text
 from nccl_slurm.scheduler.client import Controller, NodeState
@@ -31,7 +32,7 @@ class SlurmObserved:
     ``fleet``: the nodes that were looked at; ``chosen``: whom node states are asked of, empty for all. ``credentials``:
     node → what ``unmunge`` here says of its credential. ``here``: programs of slurmctld, as this host has them:
     ``octal-mode uid``, or empty: it is not there. ``on_controller``: whether this host is one. ``plugins``: SPANK's, of
-    plugstack.conf as this host has it.
+    plugstack.conf as this host has it. ``reasons``: by which reasons of nodes are told.
     """
 
     now: float
@@ -42,6 +43,7 @@ class SlurmObserved:
     here: Mapping[str, str] = field(default_factory=dict)
     on_controller: bool = False
     plugins: Sequence[Plugin] = ()
+    reasons: Reasons = field(default_factory=packaged)
 
     def said(self, key: str) -> str:
         told = self.texts.get(key)
