@@ -169,11 +169,11 @@ def test_a_run_without_epilog_on_a_node_that_did_not_boot(lab: Cluster) -> None:
 
 def test_a_job_that_survives_its_node(lab: Cluster) -> None:
     """--no-kill: accounting splits the run in two records; it is one, with both nodes, and speaks while it runs."""
-    script = "#!/bin/sh\nsrun -N1 -n1 -w n1 sleep 35\nexit 3\n"
+    script = "#!/bin/sh\nsrun -N1 -n1 -w n1 sleep 55\nexit 3\n"
     job = running(lab, "n2", "--no-kill", script=script)
     lab.kernel_says("n2", XID)
     lab.power_off("n2")
-    assert wait_until(lambda: "[nccl-slurm: live; n2 failed first" in live_comment(lab, job), 30)
+    assert wait_until(lambda: "[nccl-slurm: live; n2 failed first" in live_comment(lab, job), 50)
     assert lab.job_states(job) == ["RUNNING"] and report(lab, job)["status"] == "live"
     first = outcome(lab, job)
     states = [row["state"] for row in lab.sacct(job, "state", duplicates=True)]
