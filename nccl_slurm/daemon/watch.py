@@ -130,7 +130,7 @@ class JobWatch:
         self._clock = clock
         self._cluster = cluster
         self._seen: dict[int, LiveJob] = {}
-        self._scripts: dict[int, str] = {}  # of arrays
+        self._scripts: dict[tuple[int, float | None], str] = {}  # of arrays
         self._asked = False
 
     @property
@@ -177,11 +177,12 @@ class JobWatch:
         """All tasks of an array have one script: thousands of them would be as many questions to slurmctld."""
         if job.array_job_id is None:
             return script_paths(self._client, job)
-        script = self._scripts.get(job.array_job_id) or _script(self._client, job)
-        if script is not None and job.array_job_id not in self._scripts:
+        key = job.array_job_id, job.submit  # Slurm gives ids again
+        script = self._scripts.get(key) or _script(self._client, job)
+        if script is not None and key not in self._scripts:
             if len(self._scripts) >= _SCRIPTS:
                 self._scripts.pop(next(iter(self._scripts)))
-            self._scripts[job.array_job_id] = script
+            self._scripts[key] = script
         return _named_in(script, job)
 
 
