@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from tests.cluster.harness import Cluster
-from tests.cluster.outcome import outcome, report
+from tests.cluster.outcome import outcome
 from tests.cluster.processes import wait_until
 
 pytestmark = pytest.mark.end_to_end
@@ -36,10 +37,10 @@ def runs_of(lab: Cluster, job: str, count: int) -> list[dict[str, Any]]:
             done = lab.nccl_slurm("report", job, "--json", "--run", str(run), check=False)
             if done.returncode:
                 return False
-            found.append(report(lab, job, "--run", str(run)))
+            found.append(json.loads(done.stdout))
         return all(one["status"] == "final" for one in found)
 
-    assert wait_until(final, 300, every=0.5), [one["status"] for one in found]
+    assert wait_until(final, 300, every=1.0), [one["status"] for one in found]
     return found
 
 
