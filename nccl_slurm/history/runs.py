@@ -58,8 +58,7 @@ class Runs(Database):
 
     def runs_of_raw(self, cluster: str, raw_id: int) -> tuple[RunRow, ...]:
         """All runs of one raw job id, oldest first."""
-        with self._reading() as connection:
-            return tuple(map(_row, connection.execute(_OF_RAW, {"of_cluster": cluster, "of_raw_id": raw_id})))
+        return tuple(self.runs_of_all(cluster, [raw_id])[raw_id])
 
     def runs_of_all(self, cluster: str, raw_ids: Iterable[int]) -> dict[int, list[RunRow]]:
         """As `runs_of_raw`, by raw id; those without a run have an empty list."""
