@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.cluster import job_python
 from tests.cluster.processes import wait_until
 from tests.cluster.scratch import USERS
+from tests.cluster.starter import Starter
 
 __all__ = ["FINAL", "PATH", "Client", "ClusterError", "succeed"]
 
@@ -33,6 +34,9 @@ FINAL = (
 
 class ClusterError(RuntimeError):
     """The cluster can't be had, or did not do in time what it was asked. The text is fit for a person."""
+
+
+_STARTER = Starter()
 
 
 class Client:
@@ -68,7 +72,7 @@ class Client:
         home = self.scratch / "home" / user if user in USERS else self.scratch
         done = subprocess.run(
             command,
-            env={**self.env, "HOME": str(home), "USER": who.pw_name, "SHELL": "/bin/sh"},
+            env=self._env_of(who.pw_name, home),
             cwd=home,
             user=who.pw_uid,
             group=who.pw_gid,
@@ -80,6 +84,9 @@ class Client:
             timeout=timeout,
         )
         return succeed(done) if check else done
+
+    def _env_of(self, user: str, home: Path) -> dict[str, str]:
+        return {**self.env, "HOME": str(home), "USER": user, "SHELL": "/bin/sh"}
 
     def slurm(
         self,
@@ -97,6 +104,9 @@ class Client:
         self, *args: str, user: str | None = None, check: bool = True, timeout: float = 300.0
     ) -> subprocess.CompletedProcess[str]:
         """Run ``nccl-slurm ARGS`` of this checkout, with the cluster's nccl-slurm.toml."""
+        if user is None:
+            done = _STARTER.run(args, self._env_of("root", self.scratch), self.scratch, timeout)
+            return succeed(done) if check else done
         start = "from nccl_slurm.cli.main import main; main()"
         python = self.job_python() if user in USERS else Path(sys.executable)
         return self.run([python, "-c", start, *args], user=user, check=check, timeout=timeout)
@@ -165,6 +175,11 @@ class Client:
     def node_state(self, name: str) -> str:
         """As Slurm writes it: ``IDLE``, ``MIXED+DRAIN``, ``DOWN+NOT_RESPONDING`` (22.05 writes ``DOWN*``) …"""
         return self.node(name).get("State", "")
+
+    def node_states(self) -> dict[str, str]:
+        """Of all nodes, by one question."""
+        shown = self.slurm("scontrol", "-o", "show", "node").stdout
+        return dict(re.findall(r"^NodeName=(\S+) .*? State=(\S+)", shown, re.MULTILINE))
 
     def resume(self, name: str) -> None:
         self.slurm("scontrol", "update", f"nodename={name}", "state=resume")

@@ -374,7 +374,7 @@ class Cluster(Client):
         states: dict[str, str] = {}
 
         def idle() -> bool:
-            states.update((node, self.node_state(node)) for node in self.nodes)
+            states.update(self.node_states())
             return set(states.values()) == {"IDLE"}
 
         if not wait_until(idle, timeout, every=0.2):
@@ -391,10 +391,10 @@ class Cluster(Client):
         for node in self.nodes:
             if not self.alive(f"slurmd.{node}"):
                 self.start_slurmd(node)
-        for user in (*scratch.USERS, "root"):
+        for user in (*scratch.USERS, "root") if self.slurm("squeue", "-h").stdout else ():
             self.slurm("scancel", f"--user={user}")
-        for node in self.nodes:
-            if self.node_state(node) not in ("IDLE", "ALLOCATED", "MIXED", "IDLE+COMPLETING", "COMPLETING"):
+        for node, state in self.node_states().items():
+            if state not in ("IDLE", "ALLOCATED", "MIXED", "IDLE+COMPLETING", "COMPLETING"):
                 self.slurm("scontrol", "update", f"nodename={node}", "state=resume", check=False)
         self.wait_idle(60.0)
 

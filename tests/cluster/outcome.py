@@ -18,7 +18,7 @@ from tests.cluster.processes import wait_until
 
 __all__ = ["Outcome", "outcome", "report"]
 
-_SELDOM_S = 3.0
+_SELDOM_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def outcome(
         raise ClusterError(
             f"job {job}: no final report after {timeout:g} s: {seen.get('status')}\n{cluster.tail('nccl-slurm')}"
         )
-    wait_until(lambda: not store.has_queued() and not _waiting(cluster), 60.0, every=0.3)
+    wait_until(lambda: not store.queued(), 60.0, every=0.3)
     verdict = seen["verdict"]
     made = Outcome(
         state=seen["job"]["state"],
@@ -78,6 +78,7 @@ class _Store:
     waits for a report would be most of what the tests do. Now and then the command is asked all the same."""
 
     def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._path = cluster.scratch / "daemon" / "store.db"
         self._asked = 0.0
 
@@ -90,8 +91,12 @@ class _Store:
         value = json.loads(zlib.decompress(found))
         return not (value["status"] == "final" and (ready is None or ready(value))) and not self._is_due()
 
-    def has_queued(self) -> bool:
-        return bool(self._one("select count(*) from comments where state = 'queued'")) and not self._is_due()
+    def queued(self) -> int:
+        """Texts that are yet to be written: ``status`` lists by job what was given up alone."""
+        found = self._one("select count(*) from comments where state = 'queued'")
+        if found is None:
+            found = json.loads(self._cluster.nccl_slurm("status", "--json").stdout)["counts"].get("queued", 0)
+        return int(found)
 
     def _is_due(self) -> bool:
         if time.monotonic() < self._asked + _SELDOM_S:
@@ -114,8 +119,3 @@ def _keep(cluster: Cluster, job: str, made: Outcome) -> None:
     test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition("::")[2].partition(" ")[0]
     with (cluster.log / "outcomes.tsv").open("a") as file:
         print(test, job, made.state, made.failure_class, made.comment, sep="\t", file=file)
-
-
-def _waiting(cluster: Cluster) -> bool:
-    """Whether any text is yet to be written: ``status`` lists by job what was given up alone."""
-    return bool(json.loads(cluster.nccl_slurm("status", "--json").stdout)["counts"].get("queued"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import re
@@ -9,7 +10,8 @@ import secrets
 import shutil
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster import jobs, machine, settings
@@ -29,6 +31,7 @@ __all__ = [
 ]
 
 USERS = {"alice": 7001, "bob": 7002}
+HOSTS = Path("/etc/hosts")
 
 #: Folder below scratch → owner, mode. ``run`` takes files of daemons of four users, and goes with the cluster.
 FOLDERS = {
@@ -76,22 +79,27 @@ HOOKS = {
 }
 
 
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Of several runs that begin at the same time: useradd(8) fails where another one is at work."""
+    with HOSTS.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def ensure_users() -> None:
-    for name, uid in USERS.items():
-        try:
-            pwd.getpwnam(name)
-        except KeyError:
-            command = ["useradd", "--uid", str(uid), "--user-group", "--no-create-home", "--shell", "/bin/sh", name]
-            subprocess.run(command, check=True, capture_output=True)
+    with _alone():
+        for name in absent_users():
+            command = ["useradd", "--uid", str(USERS[name]), "--user-group", "--no-create-home", "--shell", "/bin/sh"]
+            subprocess.run([*command, name], check=True, capture_output=True)
 
 
 def ensure_hosts(addresses: Mapping[str, str]) -> None:
     """srun in a batch job hands slurmctld the node's own name; 24.05 and later wait 10 s if it does not resolve."""
-    hosts = Path("/etc/hosts")
-    known = hosts.read_text().split()
-    if absent := [node for node in addresses if node not in known]:
-        with hosts.open("a") as file:
-            file.writelines(f"{addresses[node]} {node}\n" for node in absent)
+    with _alone():
+        if lines := absent_hosts(addresses):
+            with HOSTS.open("a") as file:
+                file.writelines(f"{line}\n" for line in lines)
 
 
 def absent_users() -> list[str]:
@@ -102,7 +110,7 @@ def absent_users() -> list[str]:
 
 def absent_hosts(addresses: Mapping[str, str]) -> list[str]:
     """Lines that `ensure_hosts` would add."""
-    known = Path("/etc/hosts").read_text().split()
+    known = HOSTS.read_text().split()
     return [f"{address} {node}" for node, address in addresses.items() if node not in known]
 
 
@@ -110,8 +118,7 @@ def take_back(users: Sequence[str], lines: Sequence[str]) -> None:
     """What `ensure_users` and `ensure_hosts` had added. A user that still runs something stays."""
     for name in users:
         subprocess.run(["userdel", name], check=False, capture_output=True)
-    hosts = Path("/etc/hosts")
-    hosts.write_text("".join(f"{line}\n" for line in hosts.read_text().splitlines() if line not in lines))
+    HOSTS.write_text("".join(f"{line}\n" for line in HOSTS.read_text().splitlines() if line not in lines))
 
 
 def open_to_others(scratch: Path) -> Path | None:
