@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.cluster.harness import Cluster
 from tests.cluster.outcome import outcome
 from tests.cluster.processes import wait_until
 from tests.cluster.scratch import USERS
+from tests.security.conftest import heal
 from tests.security.loot import Canary, fingerprint, said
 
 #: Lines that are never run: the daemon reads them for places where steps write.
@@ -64,28 +66,52 @@ def test_what_a_batch_script_names_is_read_as_its_user(lab: Cluster) -> None:
     assert fingerprint(root_only.path, kept.path, bobs.path) == before
 
 
-@pytest.mark.parametrize("kind", ["shadow", "root-only", "bobs", "fifo", "link", "folder"])
-def test_what_a_job_calls_its_output(lab: Cluster, kind: str) -> None:
+@dataclass(frozen=True)
+class Outputs:
+    """Jobs that run at the same time, by what each calls its output. ``before``: of the files that are not alice's."""
+
+    root_only: Canary
+    bobs: Canary
+    before: dict[str, tuple[int, ...]]
+    jobs: dict[str, str]
+
+    def now(self) -> dict[str, tuple[int, ...]]:
+        return fingerprint(self.root_only.path, self.bobs.path, Path("/etc/shadow"))
+
+
+@pytest.fixture(scope="module")
+def outputs(judged: Cluster) -> Outputs:
+    lab = judged
+    heal(lab)
     root_only = Canary.plant(lab.scratch / "dev" / "root-only.log", 0)
     bobs = Canary.plant(lab.scratch / "home" / "bob" / "open.log", USERS["bob"], 0o644)
     fifo, link = lab.home / "fifo", lab.home / "output-link"
-    for path in (fifo, link):
-        path.unlink(missing_ok=True)
     os.mkfifo(fifo)
     os.chown(fifo, USERS["alice"], USERS["alice"])
     link.symlink_to(root_only.path)
     paths = {"shadow": Path("/etc/shadow"), "root-only": root_only.path, "bobs": bobs.path, "fifo": fifo, "link": link}
-    before = fingerprint(root_only.path, bobs.path, Path("/etc/shadow"))
-    job = lab.sbatch("#!/bin/sh\nexit 1\n", "-w", "n1", "--error=/dev/null", f"--output={paths.get(kind, lab.home)}")
-    if kind == "fifo":  # the task's own open waits for a reader; ours must not wait for a writer
-        lab.wait_job(job, {"RUNNING"})
-        lab.slurm("scancel", job)
-    found = outcome(lab, job)
-    text = said(lab, job)
-    assert root_only.word not in text and bobs.word not in text and "root:$" not in text and "root:*" not in text
+    made = Outputs(root_only, bobs, fingerprint(root_only.path, bobs.path, Path("/etc/shadow")), {})
+    for kind, path in {**paths, "folder": lab.home}.items():
+        options = ("-w", "n1", "--error=/dev/null", f"--output={path}")
+        made.jobs[kind] = lab.sbatch("#!/bin/sh\nexit 1\n", *options)
+    lab.wait_job(made.jobs["fifo"], {"RUNNING"})  # its own open waits for a reader; ours must not wait for a writer
+    lab.slurm("scancel", made.jobs["fifo"])
+    for job in made.jobs.values():
+        lab.wait_job(job)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["shadow", "root-only", "bobs", "fifo", "link", "folder"])
+def test_what_a_job_calls_its_output(judged: Cluster, outputs: Outputs, kind: str) -> None:
+    lab = judged
+    found = outcome(lab, outputs.jobs[kind])
+    text = said(lab, outputs.jobs[kind])
+    assert outputs.root_only.word not in text and outputs.bobs.word not in text
+    assert "root:$" not in text and "root:*" not in text
     assert found.culprits == frozenset()
-    assert fingerprint(root_only.path, bobs.path, Path("/etc/shadow")) == before
-    assert wait_until(lambda: lab.node_state("n1") == "IDLE", 300), "Slurm's own open of it must not be ours to mend"
+    assert outputs.now() == outputs.before
+    idle = wait_until(lambda: lab.node_state("n1") == "IDLE", 300, every=0.3)
+    assert idle, "Slurm's own open of it must not be ours to mend"
 
 
 def test_a_reader_that_is_held_up_ends_with_a_gap(tmp_path: Path) -> None:
