@@ -17,6 +17,7 @@ from tests.cluster.job_python import torch_of_jobs
 from tests.cluster.outcome import outcome, report
 from tests.cluster.processes import wait_until
 from tests.cluster.scratch import USERS
+from tests.cluster.stories import Stories, Story
 from tests.parse.test_ras import TEXT
 
 START = "from nccl_slurm.cli.main import main; main()"
@@ -45,11 +46,9 @@ def live(cluster: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def lab(live: Cluster) -> Iterator[Cluster]:
+def lab(live: Cluster) -> Cluster:
     live.heal()
-    yield live
-    if live.alive("nccl-slurm"):
-        live.stop_daemon()
+    return live
 
 
 def hanging(lab: Cluster, *, at: int, mode: str = "hang") -> str:
@@ -107,7 +106,7 @@ def named(value: dict[str, Any], key: str) -> list[tuple[int | None, str | None]
     return [(one["rank"], one["host"]) for one in value["verdict"][key]]
 
 
-def test_a_rank_that_hangs_is_named_while_the_job_runs(lab: Cluster) -> None:
+def a_rank_that_hangs_is_named_while_the_job_runs(lab: Cluster) -> None:
     """Its counts rose at looks before: then they stand still, and it is one short."""
     job = hanging(lab, at=120)
     with watching(lab, job, "--interval=1", "--silent=5", "--ras=off") as looks:
@@ -142,8 +141,7 @@ def summary(value: dict[str, Any]) -> str:
     return str(value["verdict"]["summary"])
 
 
-def test_a_step_of_ours_leaves_the_jobs_end_as_it_was(lab: Cluster) -> None:
-    lab.start_daemon()
+def a_step_of_ours_leaves_the_jobs_end_as_it_was(lab: Cluster) -> None:
     job = lab.sbatch("#!/bin/sh\nsrun -n2 sleep 1\nwhile [ ! -e go ]; do sleep 0.2; done\nrm go\n", "-N2", "-n2")
     lab.wait_job(job, {"RUNNING"})
     assert looked(lab, job)["job"]["id"] == job and looked(lab, job, user=None)["job"]["id"] == job
@@ -159,16 +157,13 @@ def test_a_step_of_ours_leaves_the_jobs_end_as_it_was(lab: Cluster) -> None:
     assert rows[0]["derivedexitcode"] == "0:0"
 
 
-def test_a_reader_that_is_not_there_fails_no_step(lab: Cluster) -> None:
+def a_reader_that_is_not_there_fails_no_step(lab: Cluster) -> None:
     """On a node without nccl-slurm: a gap, and nothing in the job's exit codes."""
-    before = lab.daemon_config.read_text()
+    config = lab.daemon_config.with_name("no-reader.toml")
+    config.write_text(lab.daemon_config.read_text().replace("nccl-slurm-node", "not-there"))
     job = lab.sbatch("#!/bin/sh\nsleep 600\n", "-N2", "-n2")
     lab.wait_job(job, {"RUNNING"})
-    lab.write_daemon_config(before.replace("nccl-slurm-node", "not-there"))
-    try:
-        found = looked(lab, job)
-    finally:
-        lab.write_daemon_config(before)
+    found = looked(lab, job, f"--config={config}")
     why = {gap["source"]: gap["why"] for gap in found["gaps"] if "ranks' files" in gap["source"]}
     assert len(why) == 2 and all("not-there" in text for text in why.values())
     lab.slurm("scancel", job)
@@ -177,7 +172,7 @@ def test_a_reader_that_is_not_there_fails_no_step(lab: Cluster) -> None:
     assert [row["exitcode"] for row in rows] == ["0:0"]
 
 
-def test_who_may_look(lab: Cluster) -> None:
+def who_may_look(lab: Cluster) -> None:
     job = lab.sbatch("#!/bin/sh\nsleep 600\n", "-N1")
     lab.wait_job(job, {"RUNNING"})
     for command in (("watch", job, "--once"), ("watch", job, "--once", "--no-step"), ("report", job)):
@@ -189,7 +184,7 @@ def test_who_may_look(lab: Cluster) -> None:
     assert done.returncode == 1 and "Traceback" not in done.stderr
 
 
-def test_without_a_step_accounting_has_none(lab: Cluster) -> None:
+def without_a_step_accounting_has_none(lab: Cluster) -> None:
     """`report` on a running job looks in the same way."""
     job = hanging(lab, at=100_000)
     found = looked(lab, job, "--no-step")
@@ -200,7 +195,7 @@ def test_without_a_step_accounting_has_none(lab: Cluster) -> None:
     lab.slurm("scancel", job)
 
 
-def test_ras_is_asked_on_the_first_node(lab: Cluster) -> None:
+def ras_is_asked_on_the_first_node(lab: Cluster) -> None:
     """A stand-in for NCCL's RAS thread; the nodes of this cluster share one loopback device."""
     job = lab.sbatch("#!/bin/sh\nsleep 600\n", "-N2", "-n2")
     lab.wait_job(job, {"RUNNING"})
@@ -212,8 +207,7 @@ def test_ras_is_asked_on_the_first_node(lab: Cluster) -> None:
     assert named(found, "culprits") == named(found, "suspects") == []  # one look proves nothing
 
 
-def test_the_daemon_tells_of_a_job_that_shows_nothing_any_more(lab: Cluster) -> None:
-    lab.start_daemon()
+def the_daemon_tells_of_a_job_that_shows_nothing_any_more(lab: Cluster) -> None:
     job = hanging(lab, at=40)
 
     def comment() -> str:
@@ -229,7 +223,7 @@ def test_the_daemon_tells_of_a_job_that_shows_nothing_any_more(lab: Cluster) -> 
     assert "live" not in last.comment and last.comment.startswith("mine [nccl-slurm: ")
 
 
-def test_an_interrupted_watch_ends_no_step(lab: Cluster) -> None:
+def an_interrupted_watch_ends_no_step(lab: Cluster) -> None:
     job = lab.sbatch("#!/bin/sh\nsleep 600\n", "-N2", "-n2")
     lab.wait_job(job, {"RUNNING"})
     command = [str(lab.job_python()), "-c", START, "watch", job, "--once", "--ras=off"]
@@ -246,3 +240,42 @@ def test_an_interrupted_watch_ends_no_step(lab: Cluster) -> None:
     assert (step()[0]["state"], step()[0]["exitcode"]) == ("COMPLETED", "0:0")
     assert lab.job_states(job) == ["RUNNING"]
     lab.slurm("scancel", job)
+
+
+ALONE: tuple[Story, ...] = (
+    a_rank_that_hangs_is_named_while_the_job_runs,
+    a_reader_that_is_not_there_fails_no_step,
+    who_may_look,
+    without_a_step_accounting_has_none,
+    ras_is_asked_on_the_first_node,
+    an_interrupted_watch_ends_no_step,
+)
+BESIDE_THE_DAEMON: tuple[Story, ...] = (
+    a_step_of_ours_leaves_the_jobs_end_as_it_was,
+    the_daemon_tells_of_a_job_that_shows_nothing_any_more,
+)
+
+
+@pytest.fixture(scope="module")
+def alone(live: Cluster) -> Iterator[Stories]:
+    live.job_python()
+    with Stories(live, ALONE) as made:
+        yield made
+
+
+@pytest.mark.parametrize("story", ALONE, ids=lambda story: story.__name__)
+def test_a_look(alone: Stories, story: Story) -> None:
+    alone.play(story)
+
+
+@pytest.fixture(scope="module")
+def beside_the_daemon(live: Cluster) -> Iterator[Stories]:
+    live.start_daemon()
+    with Stories(live, BESIDE_THE_DAEMON) as made:
+        yield made
+    live.stop_daemon()
+
+
+@pytest.mark.parametrize("story", BESIDE_THE_DAEMON, ids=lambda story: story.__name__)
+def test_a_look_beside_the_daemon(beside_the_daemon: Stories, story: Story) -> None:
+    beside_the_daemon.play(story)
