@@ -175,8 +175,19 @@ HOSTILE_ENVIRONMENT: Sequence[str] = (
     "SLURM_RESTART_COUNT=x",
 )
 
-#: Conditions that stand together run together, each on a node of its own: so the slow ones are neighbours.
+#: In the order in which nodes take them: the slow ones first, so that no node is left alone with one.
 CONDITIONS = (
+    Condition("GPU query never returns", _smi("trap '' TERM; exec sleep 600"), record=True),
+    Condition("python never returns", _python("trap '' TERM; sleep 600; sleep 600"), record=False, left=True),
+    Condition("worker in D state: code on a hung mount", _hung("NCCL_SLURM_PREFIX", "code"), False, True, _HANG),
+    Condition("shared folder on a hung mount", _shared(hangs), False, True, _HANG),
+    Condition("spool on a hung mount", lambda node, stack: hangs(node.spool, stack), False, True, _HANG),
+    Condition("spool's disk frozen (D state at each write)", _frozen_spool, False, True, _FREEZE),
+    Condition("capture.conf on a hung mount", _conf_on_hung_mount, False, True, _HANG),
+    Condition("capture.conf: endless loop", _conf("while :; do :; done"), record=False),
+    Condition("capture.conf is a FIFO", _conf_file(lambda path, _: os.mkfifo(path)), record=False),
+    Condition("hooks' folder on a hung mount", _hung("NCCL_SLURM_HOOKS", "hooks"), False, True, _HANG),
+    Condition("capture.conf waits for input", _conf("read -r x; read -r x </dev/tty; sleep 8")),
     Condition("nothing is wrong", _nothing, record=True),
     Condition("spool missing", _spool(lambda path, _: None), record=True),
     Condition("spool missing, can't be made", _keys("NCCL_SLURM_SPOOL=/proc/nccl-slurm"), record=False),
@@ -219,17 +230,6 @@ CONDITIONS = (
     Condition("shared folder read-only", _shared(_read_only_shared), record=False),
     Condition("shared folder full", _shared(_full_shared), record=False),
     Condition("shared folder is a file", _shared(lambda path, _: path.touch()), record=False),
-    Condition("GPU query never returns", _smi("trap '' TERM; exec sleep 600"), record=True),
-    Condition("python never returns", _python("trap '' TERM; sleep 600; sleep 600"), record=False, left=True),
-    Condition("worker in D state: code on a hung mount", _hung("NCCL_SLURM_PREFIX", "code"), False, True, _HANG),
-    Condition("shared folder on a hung mount", _shared(hangs), False, True, _HANG),
-    Condition("spool on a hung mount", lambda node, stack: hangs(node.spool, stack), False, True, _HANG),
-    Condition("spool's disk frozen (D state at each write)", _frozen_spool, False, True, _FREEZE),
-    Condition("capture.conf on a hung mount", _conf_on_hung_mount, False, True, _HANG),
-    Condition("capture.conf: endless loop", _conf("while :; do :; done"), record=False),
-    Condition("capture.conf is a FIFO", _conf_file(lambda path, _: os.mkfifo(path)), record=False),
-    Condition("hooks' folder on a hung mount", _hung("NCCL_SLURM_HOOKS", "hooks"), False, True, _HANG),
-    Condition("capture.conf waits for input", _conf("read -r x; read -r x </dev/tty; sleep 8")),
     Condition(
         "hostile environment, no PATH",
         _hostile_folder,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from tests.cluster.conftest import scratch_slot
 from tests.cluster.harness import Cluster
 from tests.cluster.processes import wait_until
 from tests.cluster.spoiled import Node, hangs, kill, prepare
-from tests.cluster.waves import Fate, job_facts, node_facts, run_wave, wait_settled
+from tests.cluster.waves import Fate, job_facts, node_facts, run_all, wait_settled
 
 FINE = ("COMPLETED", "0:0", "0")
 IDLE = ("IDLE", None)
@@ -51,21 +51,13 @@ def nodes(lab: list[Node]) -> Iterator[list[Node]]:
 
 
 @pytest.fixture(scope="module")
-def fates(lab: list[Node]) -> Callable[[Condition], Fate]:
-    """Conditions that can stand here run in waves of four, when the first of them is asked for."""
+def fates(lab: list[Node]) -> dict[str, Fate]:
+    """Of all conditions that can stand here, by name."""
     able = [one for one in CONDITIONS if one.needs is None or one.needs[0]()]
-    known: dict[str, Fate] = {}
-
-    def of(wanted: Condition) -> Fate:
-        if wanted.name not in known:
-            first = able.index(wanted) // len(lab) * len(lab)
-            wave = able[first : first + len(lab)]
-            lab[0].cluster.heal()
-            known.update({one.condition.name: one for one in run_wave(lab, wave)})
-            _keep(lab[0].cluster, [known[one.name] for one in wave])
-        return known[wanted.name]
-
-    return of
+    lab[0].cluster.heal()
+    found = run_all(lab, able)
+    _keep(lab[0].cluster, found)
+    return {one.condition.name: one for one in found}
 
 
 def _keep(cluster: Cluster, fates: Sequence[Fate]) -> None:
@@ -77,13 +69,14 @@ def _keep(cluster: Cluster, fates: Sequence[Fate]) -> None:
             )
 
 
+@pytest.mark.timeout(1800)  # the first waits for all
 @pytest.mark.parametrize("condition", CONDITIONS, ids=lambda one: one.name)
 def test_node_is_idle_and_the_job_what_it_is_without_us(
-    fates: Callable[[Condition], Fate], lab: list[Node], condition: Condition
+    fates: dict[str, Fate], lab: list[Node], condition: Condition
 ) -> None:
     if condition.needs and not condition.needs[0]():
         pytest.skip(condition.needs[1])
-    seen = fates(condition)
+    seen = fates[condition.name]
     assert (seen.job, seen.state) == (FINE, IDLE)
     assert condition.record in (None, seen.record)
     assert seen.left > 0 or not condition.left
@@ -176,14 +169,14 @@ def test_no_kill_job_that_loses_a_node(nodes: list[Node]) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_200_jobs_at_once(nodes: list[Node]) -> None:
+def test_100_jobs_at_once(nodes: list[Node]) -> None:
     """Each run closed by its epilog, each record handed over, and then nothing of ours runs."""
-    job = nodes[0].cluster.sbatch("#!/bin/sh\ntrue\n", "-n1", "--array=1-200")
+    job = nodes[0].cluster.sbatch("#!/bin/sh\ntrue\n", "-n1", "--array=1-100")
     wait_settled(nodes[0], [job], 400.0)
     tasks = raw_ids(nodes[0], job)
     states = nodes[0].cluster.slurm("scontrol", "-o", "show", "job", job).stdout.count("JobState=COMPLETED ")
-    assert (len(tasks), states, all_idle(nodes)) == (200, 200, True)
-    assert sum(captured(nodes, task) for task in tasks) == 200
+    assert (len(tasks), states, all_idle(nodes)) == (100, 100, True)
+    assert sum(captured(nodes, task) for task in tasks) == 100
     new = nodes[0].cluster.shared / "new"
     assert wait_until(lambda: {name.partition(".")[0] for name in os.listdir(new)} >= set(tasks), 300, every=1.0)
     assert wait_until(lambda: not any(node.hooks() for node in nodes), 60, every=0.5)

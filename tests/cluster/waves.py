@@ -1,18 +1,20 @@
-"""Runs a job over each condition, four nodes at a time, and tells what became of job and node."""
+"""Runs a job over each condition, on whichever node is free, and tells what became of job and node."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 
 from tests.cluster.conditions import Condition
 from tests.cluster.processes import wait_until
 from tests.cluster.spoiled import Node
 
-__all__ = ["Fate", "job_facts", "node_facts", "run_wave", "wait_settled"]
+__all__ = ["Fate", "job_facts", "node_facts", "run_all", "wait_settled"]
 
 #: Nothing of ours waits for more than about 5 s in a prolog, in an epilog, and in a TaskProlog for each of two tasks.
 SETTLED_S = 90.0
@@ -57,30 +59,54 @@ class Fate:
         self.captured = any((run / "closed").exists() for run in self.node.runs(job))
 
 
-def run_wave(nodes: Sequence[Node], conditions: Sequence[Condition]) -> list[Fate]:
-    """The first conditions, one a node."""
-    fates = [Fate(node, condition) for node, condition in zip(nodes, conditions, strict=False)]
+def run_all(nodes: Sequence[Node], conditions: Sequence[Condition]) -> list[Fate]:
+    """Each node takes the next condition when it has done with one: all of it mostly waits."""
+    waiting: SimpleQueue[Condition] = SimpleQueue()
+    for condition in conditions:
+        waiting.put(condition)
+
+    def work(node: Node) -> list[Fate]:
+        fates: list[Fate] = []
+        while True:
+            try:
+                fates.append(_run(node, waiting.get_nowait()))
+            except Empty:
+                return fates
+
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        return [fate for fates in pool.map(work, nodes) for fate in fates]
+
+
+def _run(node: Node, condition: Condition) -> Fate:
+    one = Fate(node, condition)
     with ExitStack() as stack:
-        for one in fates:
-            one.condition.spoil(one.node, stack)
-        jobs = [one.submit() for one in fates]
-        for one, job, seconds in zip(fates, jobs, wait_settled(nodes[0], jobs), strict=True):
-            one.look(job, seconds)
-        _await_records(list(zip(fates, jobs, strict=True)))
-    for one in fates:
-        one.node.mend()
-    jobs = [one.node.cluster.sbatch("#!/bin/sh\nsrun true\n", "-w", one.node.name) for one in fates]
-    wait_settled(nodes[0], jobs)
-    for one, job in zip(fates, jobs, strict=True):
-        one.follow_up(job)
-        one.node.mend()
-    return fates
+        condition.spoil(node, stack)
+        job = one.submit()
+        (seconds,) = wait_settled(node, [job])
+        one.look(job, seconds)
+        _await_record(one, job)
+    node.mend()
+    _heal(node)
+    job = node.cluster.sbatch("#!/bin/sh\nsrun true\n", "-w", node.name)
+    wait_settled(node, [job])
+    one.follow_up(job)
+    node.mend()
+    _heal(node)
+    return one
 
 
-def _await_records(pairs: Sequence[tuple[Fate, str]]) -> None:
-    """Those that must come, and for the others the end of their workers: what hangs is not waited for."""
-    wait_until(lambda: all(one.has_record(job) for one, job in pairs if one.condition.record), RECORD_S, every=0.2)
-    wait_until(lambda: [one.has_ended(job) for one, job in pairs].count(False) == 0, NO_RECORD_S, every=0.2)
+def _await_record(one: Fate, job: str) -> None:
+    """Where it must come; else the end of the worker: what hangs is not waited for."""
+    if one.condition.record:
+        wait_until(lambda: one.has_record(job), RECORD_S, every=0.2)
+    wait_until(lambda: one.has_ended(job), NO_RECORD_S, every=0.2)
+
+
+def _heal(node: Node) -> None:
+    """A condition that drained the node is told by its own test, not by those that follow there."""
+    if node_facts(node) != ("IDLE", None):
+        node.cluster.slurm("scancel", f"--nodelist={node.name}", check=False)
+        node.cluster.slurm("scontrol", "update", f"nodename={node.name}", "state=resume", check=False)
 
 
 def wait_settled(node: Node, jobs: Sequence[str], limit_s: float = SETTLED_S) -> list[float]:
@@ -96,7 +122,7 @@ def wait_settled(node: Node, jobs: Sequence[str], limit_s: float = SETTLED_S) ->
             gone[job] = min(gone[job], time.monotonic() - began)
         return not asked & set(jobs)
 
-    wait_until(all_gone, limit_s, every=0.3)
+    wait_until(all_gone, limit_s, every=0.4)
     return [gone[job] for job in jobs]
 
 
