@@ -176,7 +176,7 @@ class Rounds:
         before = [self.stream.submit(kind, 1) for kind in BEFORE]
         if not wait_until(lambda: all(has_comment(self.cluster, job) for job in before), LIMIT_S, every=1.0):
             raise ClusterError(f"jobs {before} have no comment")
-        inside = [self.stream.submit(kind, 40 + self.scene.rng.randrange(30)) for kind in INSIDE]
+        inside = [self.stream.submit(kind, 40 + self.scene.rng.randrange(10)) for kind in INSIDE]
         for job in inside:
             self.cluster.wait_job(job, {"RUNNING", "COMPLETED", "FAILED"})
         time.sleep(STATE_S)
