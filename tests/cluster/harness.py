@@ -393,10 +393,16 @@ class Cluster(Client):
                 self.start_slurmd(node)
         for user in (*scratch.USERS, "root") if self.slurm("squeue", "-h").stdout else ():
             self.slurm("scancel", f"--user={user}")
-        for node, state in self.node_states().items():
+        wait_until(self._resume_all, 60.0, every=0.3)
+        self.wait_idle()
+
+    def _resume_all(self) -> bool:
+        """Whether all are idle. Slurm may find out later that a node has booted, and set it down after a first look."""
+        states = self.node_states()
+        for node, state in states.items():
             if state not in ("IDLE", "ALLOCATED", "MIXED", "IDLE+COMPLETING", "COMPLETING"):
                 self.slurm("scontrol", "update", f"nodename={node}", "state=resume", check=False)
-        self.wait_idle(60.0)
+        return set(states.values()) == {"IDLE"}
 
 
 def _short_host() -> str:
