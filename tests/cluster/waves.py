@@ -98,8 +98,8 @@ def _run(node: Node, condition: Condition) -> Fate:
 def _await_record(one: Fate, job: str) -> None:
     """Where it must come; else the end of the worker: what hangs is not waited for."""
     if one.condition.record:
-        wait_until(lambda: one.has_record(job), RECORD_S, every=0.2)
-    wait_until(lambda: one.has_ended(job), NO_RECORD_S, every=0.2)
+        wait_until(lambda: one.has_record(job), RECORD_S, every=0.5)
+    wait_until(lambda: one.has_ended(job), NO_RECORD_S, every=0.5)
 
 
 def _heal(node: Node) -> None:
