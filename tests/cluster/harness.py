@@ -393,8 +393,8 @@ class Cluster(Client):
                 self.start_slurmd(node)
         for user in (*scratch.USERS, "root") if self.slurm("squeue", "-h").stdout else ():
             self.slurm("scancel", f"--user={user}")
-        wait_until(self._resume_all, 60.0, every=0.3)
-        self.wait_idle()
+        if not wait_until(self._resume_all, 60.0, every=0.3):
+            self.wait_idle(0.0)  # says what is wrong
 
     def _resume_all(self) -> bool:
         """Whether all are idle. Slurm may find out later that a node has booted, and set it down after a first look."""

@@ -143,8 +143,10 @@ def test_faults_outcomes_and_a_replacement(lab: Cluster) -> None:
     assert (fault["name"], fault["data"]["xid"], fault["data"]["count"]) == ("kernel.xid", 79, 2)
     time.sleep(8.0)  # clocks may err about a boot by five seconds: what was just before it may be the new machine's
     (lab.scratch / "identity" / "n3").write_text("i-0bbbbbbbbbbbbbbbb\n")
+    before = lab.node("n3")["SlurmdStartTime"]
     lab.power_off("n3")
     lab.boot("n3")
+    assert wait_until(lambda: lab.node("n3")["SlurmdStartTime"] != before, 30, every=0.3)  # and sets it down
     lab.heal()
     run_on(lab, "n3", runs=1)
     new = past(lab, "n3")
