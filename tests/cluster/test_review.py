@@ -42,7 +42,7 @@ def fails_with_a_lost_gpu(lab: Cluster) -> Outcome:
     time.sleep(2.0)
     lab.kernel_says("n4", XID)
     assert lab.wait_job(job) == "FAILED"
-    return outcome(lab, job, ready=lambda one: {node["record"] for node in one["nodes"]} == {"present"})
+    return outcome(lab, job, ready=lambda one: "missing" not in {node["record"] for node in one["nodes"]})
 
 
 def asked(found: Outcome) -> list[tuple[str, str, str, int]]:
