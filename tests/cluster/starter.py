@@ -16,6 +16,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Lock
@@ -56,11 +57,9 @@ class Starter:
         return subprocess.CompletedProcess(["nccl-slurm", *arguments], status, *texts)
 
     def _open(self) -> socket.socket:
-        """Anew where the caller has mounts of its own by now: its commands see them."""
+        """Anew where it has ended, and where the caller has mounts of its own by now: its commands see them."""
         mounts = os.readlink(_MOUNTS)
-        if self._socket is not None and (
-            mounts != self._mounts or self._child is None or self._child.poll() is not None
-        ):
+        if mounts != self._mounts or self._child is None or self._child.poll() is not None:
             self.close()
         if self._socket is None:
             self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -75,7 +74,8 @@ class Starter:
     def close(self) -> None:
         if self._socket is not None and self._child is not None:
             self._socket.close()
-            os.killpg(self._child.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(self._child.pid, signal.SIGKILL)
             self._child.wait()
         self._socket = self._child = None
 
