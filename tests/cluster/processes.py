@@ -24,16 +24,32 @@ MARK = "NCCL_SLURM_TEST_CLUSTER"
 FIRST_PORT = 10_000
 
 
+#: One a port that was handed out, until this process ends. Nothing is sent there: no other test run can have the name.
+_TAKEN: list[socket.socket] = []
+
+
 def free_ports(count: int) -> list[int]:
-    """``count`` different TCP ports that are free on all addresses now. They are drawn from those that the system hands
-    to nobody: between this and the start of a daemon another cluster starts, and thousands of clients connect."""
+    """``count`` different TCP ports that are free on all addresses now, and no other test run's. They are drawn from
+    those that the system hands to nobody: between this and the start of a daemon thousands of clients connect."""
     ports: list[int] = []
     for port in random.sample(range(FIRST_PORT, _first_of_clients()), 1000):
         with suppress(OSError), socket.create_server(("", port)):
+            _take(port)
             ports.append(port)
         if len(ports) == count:
             return ports
     raise OSError(f"no {count} free ports between {FIRST_PORT} and {_first_of_clients()}")
+
+
+def _take(port: int) -> None:
+    """Raises OSError where another test run, or this one, has taken it."""
+    mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        mark.bind(f"\0nccl-slurm-test.{port}")
+    except OSError:
+        mark.close()
+        raise
+    _TAKEN.append(mark)
 
 
 def _first_of_clients() -> int:
