@@ -11,6 +11,7 @@ from tests.cluster.harness import Cluster
 from tests.cluster.outcome import outcome, report
 from tests.cluster.processes import wait_until
 
+pytestmark = pytest.mark.cluster
 FIRST, LAST = 1001, 1003
 
 

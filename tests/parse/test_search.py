@@ -287,6 +287,22 @@ def test_a_progress_bar_of_megabytes_is_one_line(tmp_path: Path) -> None:
         assert text.encode()[facts[0].offset or 0 :].startswith(b"RuntimeError: CUDA")
 
 
+def test_the_numbers_of_lines_in_a_folder_of_large_files(tmp_path: Path) -> None:
+    """One program searches them one after the other; NCCL's channels are passed by in each."""
+    channel = "n0:{0}:{0} [0] NCCL INFO Channel {1:02d}/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
+    for own in range(4):
+        middle = f"{FILLER * (3000 + own)}RuntimeError: CUDA error: invalid device ordinal\n{FILLER * 3000}"
+        start = "".join(channel.format(4000 + own, number) for number in range(64))
+        (tmp_path / f"rank_{own}.log").write_text(f"{start}{middle}ValueError: x\nlast\n", newline="")
+    raw = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for program in programs():
+        facts = read_sources(walk(str(tmp_path))[0], ROWS, now=NOW, program=program).facts
+        ends = [(fact.rank, fact.line) for fact in facts if fact.producer in ("cuda", "python")]
+        assert ends == [(own, line + own) for own in range(4) for line in (3065, 6066)]
+        for fact in facts:
+            assert fact.line == raw[str(fact.file)].count(b"\n", 0, fact.offset) + 1
+
+
 def test_the_last_lines_of_ranks_that_share_a_large_file(tmp_path: Path) -> None:
     """One went silent a hundred lines before the others."""
     line = "[1,{}]<stdout>:2026-11-29 10:{:02d}:{:02d} step {}\n"
