@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from nccl_slurm.recommend.policy import Policy
 from nccl_slurm.recommend.site import Site, kind_of
 from nccl_slurm.report.visible import visible
 from nccl_slurm.report.words import counted
+from nccl_slurm.tables import packaged_text
 
 __all__ = ["command", "pattern_texts", "policy_of"]
 
@@ -92,7 +92,7 @@ def test_rules(file: Path, reboots: int, config_path: str | None, as_json: bool)
 
 def pattern_texts(loaded: Config) -> tuple[str, list[str]]:
     """The packaged TOML, and the site's files in order of name. Raises ConfigError with the file that is wrong."""
-    packaged = resources.files("nccl_slurm").joinpath("data").joinpath("patterns.toml").read_text(encoding="utf-8")
+    packaged = packaged_text("patterns.toml")
     site = {path: _checked(path) for path in rule_files(loaded)}
     names = {row["id"] for row in json.loads(compile_rows(packaged, list(site.values())))["row"]} if site else set()
     for path, text in site.items():  # a file may speak of a pattern of another one

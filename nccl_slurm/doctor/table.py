@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from nccl_slurm.errors import ConfigError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from nccl_slurm.tables import packaged_text, tables_of
 
 __all__ = ["Instance", "Table", "Threshold", "load", "table"]
 
@@ -63,16 +57,12 @@ class Table:
 @cache
 def table() -> Table:
     """The packaged one."""
-    text = resources.files("nccl_slurm").joinpath("data/doctor.toml").read_text(encoding="utf-8")
-    return load(text)
+    return load(packaged_text("doctor.toml"))
 
 
 def load(text: str) -> Table:
     """Raises ConfigError with the row that is wrong."""
-    try:
-        rows = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"doctor.toml: not TOML: {error}") from None
+    rows = tables_of(text, "doctor.toml")
     return Table(
         {one.type: one for one in (_row(Instance, row, "type") for row in rows.get("instance", ()))},
         {one.id: one for one in (_row(Threshold, row, "id") for row in rows.get("threshold", ()))},

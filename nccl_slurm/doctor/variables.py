@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import difflib
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib import resources
 from typing import Any, get_args
 
 from nccl_slurm.doctor.check import Priority
 from nccl_slurm.errors import ConfigError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from nccl_slurm.tables import packaged
 
 __all__ = [
     "KINDS",
@@ -116,7 +110,7 @@ class Conflict:
 
 @cache
 def names() -> Names:
-    told = _table("variables.toml")
+    told = packaged("variables.toml")
     known = {name: str(owner["name"]) for owner in told["owner"] for name in owner["names"]}
     families = [re.compile(pattern) for owner in told["owner"] for pattern in owner.get("families", ())]
     source = "; ".join(f"{owner['name']}: {owner['source']}" for owner in told["owner"])
@@ -132,12 +126,12 @@ def near(name: str) -> str | None:
 
 @cache
 def unread() -> Mapping[str, Unread]:
-    return {one.name: one for one in (_row(Unread, row) for row in _table("job.toml")["unread"])}
+    return {one.name: one for one in (_row(Unread, row) for row in packaged("job.toml")["unread"])}
 
 
 @cache
 def values() -> Sequence[Value]:
-    found = [_row(Value, row) for row in _table("job.toml")["value"]]
+    found = [_row(Value, row) for row in packaged("job.toml")["value"]]
     for one in found:
         _demand(one.when in WHEN and one.status in ("WARN", "FAIL"), one.id)
         re.compile(one.match)
@@ -146,15 +140,10 @@ def values() -> Sequence[Value]:
 
 @cache
 def conflicts() -> Sequence[Conflict]:
-    found = [_row(Conflict, row) for row in _table("job.toml")["conflict"]]
+    found = [_row(Conflict, row) for row in packaged("job.toml")["conflict"]]
     for one in found:
         _demand(one.kind in KINDS and len(one.names) == 2, one.id)
     return found
-
-
-def _table(name: str) -> dict[str, Any]:
-    text = resources.files("nccl_slurm").joinpath(f"data/{name}").read_text(encoding="utf-8")
-    return dict(tomllib.loads(text))
 
 
 def _row(kind: Any, row: Mapping[str, Any]) -> Any:

@@ -3,9 +3,7 @@ guide's sections too."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from typing import Any
 
 from nccl_slurm.attribute.finding import action_of
@@ -14,11 +12,7 @@ from nccl_slurm.explain import classes
 from nccl_slurm.explain.entry import Entry
 from nccl_slurm.model import ACTIONS, CLASSES
 from nccl_slurm.parse.patterns import Row, Rows, Xid
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from nccl_slurm.tables import packaged
 
 __all__ = ["catalogue"]
 
@@ -46,19 +40,14 @@ def catalogue(rows: Rows) -> tuple[Entry, ...]:
         *(_class(one, rows) for one in _ordered(data["class"], CLASSES)),
         *(_action(one) for one in _ordered(data["action"], ACTIONS)),
         *(_xid(xid, means, steps, nvidia) for _, xid in sorted(rows.xids.items())),
-        *(_reason(one) for one in _table("reasons.toml")["reason"]),
+        *(_reason(one) for one in packaged("reasons.toml")["reason"]),
         *(_reading(one, steps) for one in data["reading"]),
         *(_word("rule", one, _RULE_PROOF) for one in data["rule"]),
-        *(_word("rule", _escalation(one), _RULE_PROOF) for one in _table("support.toml")["escalation"]),
+        *(_word("rule", _escalation(one), _RULE_PROOF) for one in packaged("support.toml")["escalation"]),
         *(_word("word", one, _WORD_PROOF) for one in data["word"]),
         *(_pattern(row, means, steps) for row in sorted(rows.rows, key=lambda row: row.id)),
         *(_guide(one) for one in guide.sections().values()),
     )
-
-
-def _table(name: str) -> dict[str, Any]:
-    text = resources.files("nccl_slurm").joinpath(f"data/{name}").read_text(encoding="utf-8")
-    return dict(tomllib.loads(text))
 
 
 def _ordered(entries: Iterable[Mapping[str, Any]], names: Sequence[str]) -> list[Mapping[str, Any]]:

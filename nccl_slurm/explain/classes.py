@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from nccl_slurm.tables import packaged
 
 __all__ = ["meaning_of", "steps_of", "table"]
 
@@ -39,5 +34,4 @@ def _class(name: str) -> Mapping[str, Any] | None:
 
 @cache
 def _table() -> dict[str, Any]:
-    text = resources.files("nccl_slurm").joinpath("data/classes.toml").read_text(encoding="utf-8")
-    return dict(tomllib.loads(text))
+    return packaged("classes.toml")

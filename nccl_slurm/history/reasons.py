@@ -7,20 +7,15 @@ person's.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from importlib import resources
 from typing import Any, NamedTuple
 
+from nccl_slurm import tables
 from nccl_slurm.errors import ConfigError
 from nccl_slurm.model import CLASSES
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from nccl_slurm.tables import rows_of, tables_of
 
 __all__ = ["OWNERS", "Reason", "Reasons", "load", "packaged"]
 
@@ -92,20 +87,11 @@ def packaged() -> Reasons:
 def load(extra: Sequence[str] = ()) -> Reasons:
     """``extra``: a site's TOML texts, in order; of two rows of one id the later counts. Raises ConfigError with the row
     that is wrong."""
-    text = resources.files("nccl_slurm").joinpath("data/reasons.toml").read_text(encoding="utf-8")
-    site = {row["id"]: row for one in extra for row in map(_checked, _rows(one))}
-    ours = (row for row in tomllib.loads(text)["reason"] if row["id"] not in site)
+    site = {
+        row["id"]: row for text in extra for row in map(_checked, rows_of(tables_of(text, "rules"), "reason", "rules"))
+    }
+    ours = (row for row in tables.packaged("reasons.toml")["reason"] if row["id"] not in site)
     return Reasons(tuple(row for row in (*site.values(), *ours) if row["on"] == "node"))
-
-
-def _rows(text: str) -> Sequence[Any]:
-    try:
-        rows = tomllib.loads(text).get("reason", [])
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"rules: not TOML: {error}") from None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ConfigError("rules: [[reason]] must be an array of tables")
-    return rows
 
 
 def _checked(value: Mapping[str, Any]) -> Mapping[str, Any]:

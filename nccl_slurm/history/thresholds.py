@@ -6,21 +6,15 @@ A site's row in ``rules.d`` stands in the place of the packaged one of the same 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 from nccl_slurm.errors import ConfigError
 from nccl_slurm.model import CLASSES
+from nccl_slurm.tables import packaged_text, rows_of, tables_of
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-__all__ = ["DAY", "SIGNALS", "Threshold", "Thresholds", "load_thresholds", "packaged"]
+__all__ = ["DAY", "SIGNALS", "Threshold", "Thresholds", "load_thresholds"]
 
 DAY = 86400.0
 #: In the order and the words of the paper that they are from (the rows have the source).
@@ -77,14 +71,9 @@ class Thresholds:
         return self.rows["blame.classes"].classes
 
 
-def packaged() -> str:
-    """The text of ``data/thresholds.toml``."""
-    return resources.files("nccl_slurm").joinpath("data/thresholds.toml").read_text(encoding="utf-8")
-
-
 def load_thresholds(site: Sequence[str] = ()) -> Thresholds:
     """The package's rows, with those of the site's texts in their places. Raises ConfigError with the row's id."""
-    rows = {row.id: row for row in _rows(packaged())}
+    rows = {row.id: row for row in _rows(packaged_text("thresholds.toml"))}
     known = frozenset(rows)
     for text in site:
         for row in _rows(text):
@@ -97,13 +86,7 @@ def load_thresholds(site: Sequence[str] = ()) -> Thresholds:
 
 
 def _rows(text: str) -> Iterator[Threshold]:
-    try:
-        table = tomllib.loads(text).get("threshold", [])
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"thresholds: not TOML: {error}") from None
-    if not isinstance(table, list) or not all(isinstance(one, dict) for one in table):
-        raise ConfigError("thresholds: [[threshold]] must be an array of tables")
-    return (_row(one) for one in table)
+    return map(_row, rows_of(tables_of(text, "thresholds"), "threshold", "thresholds"))
 
 
 def _row(value: Mapping[str, Any]) -> Threshold:

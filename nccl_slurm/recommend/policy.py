@@ -7,21 +7,15 @@ a row of the same code or id replaces the packaged one, any other is added.
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib import resources
 from typing import Any
 
 from nccl_slurm.errors import ConfigError
 from nccl_slurm.model import ACTIONS, CLASSES
 from nccl_slurm.parse.xidrow import Xid, xid_row
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from nccl_slurm.tables import packaged_text, rows_of, tables_of
 
 __all__ = [
     "DECODED",
@@ -140,9 +134,7 @@ def default() -> Policy:
 def load(extra: Sequence[str] = (), patterns: Collection[str] | None = None) -> Policy:
     """``extra``: a site's TOML texts, in order. ``patterns``: ids of all line patterns, which a fault of the site may
     name beside readings; None: its id is not looked at. Raises ConfigError with the row that is wrong."""
-    folder = resources.files("nccl_slurm").joinpath("data")
-    texts = [folder.joinpath(name).read_text(encoding="utf-8") for name in _FILES]
-    tables = [_table(text) for text in (*texts, *extra)]
+    tables = [_table(text) for text in (*map(packaged_text, _FILES), *extra)]
     if patterns is not None:
         _known_faults(tables, patterns)
     return Policy(
@@ -155,10 +147,7 @@ def load(extra: Sequence[str] = (), patterns: Collection[str] | None = None) -> 
 
 
 def _table(text: str) -> Mapping[str, Any]:
-    try:
-        table: Mapping[str, Any] = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"rules: not TOML: {error}") from None
+    table = tables_of(text, "rules")
     for name in table:
         if name not in _TABLES:
             raise ConfigError(f"rules: {name!r}: unknown{_nearest(name, _TABLES)}; a file has {_listed(_TABLES)}")
@@ -176,10 +165,7 @@ def _nearest(name: str, known: Collection[str]) -> str:
 
 def _rows(tables: Sequence[Mapping[str, Any]], name: str, read: Callable[[Mapping[str, Any]], Any]) -> Iterator[Any]:
     for table in tables:
-        rows = table.get(name, [])
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise ConfigError(f"rules: [[{name}]] must be an array of tables")
-        yield from map(read, rows)
+        yield from map(read, rows_of(table, name, "rules"))
 
 
 def _known_limits(limits: dict[str, Limit], packaged: Sequence[Mapping[str, Any]]) -> dict[str, Limit]:

@@ -4,17 +4,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any, Protocol
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from nccl_slurm.tables import packaged
 
 __all__ = ["Escalation", "Found", "Question", "as_json", "of_findings", "of_report", "questions"]
 
@@ -124,6 +119,4 @@ def _rows(of: str) -> list[Mapping[str, Any]]:
 
 @cache
 def _table() -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    text = resources.files("nccl_slurm").joinpath("data/support.toml").read_text(encoding="utf-8")
-    table: dict[str, Any] = tomllib.loads(text)
-    return table
+    return packaged("support.toml")

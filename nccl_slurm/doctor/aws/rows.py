@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from nccl_slurm.doctor.check import Priority, Status
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from nccl_slurm.tables import packaged
 
 __all__ = ["Rows", "Word", "load"]
 
@@ -63,8 +57,7 @@ _KINDS = ("cluster-status", "group-status", "node-status", "event", "agent")
 
 @cache
 def load() -> Rows:
-    text = resources.files("nccl_slurm").joinpath("data/aws.toml").read_text(encoding="utf-8")
-    tree = tomllib.loads(text)
+    tree = packaged("aws.toml")
     words = {kind: [_word(row) for row in tree[kind]] for kind in _KINDS}
     return Rows(
         cluster={word.id: word for word in words["cluster-status"]},

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from nccl_slurm.doctor.check import Area, Finding
 from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from nccl_slurm.tables import packaged
 
 __all__ = ["SlurmCheck", "data", "seconds_of", "threshold"]
 
@@ -35,9 +29,7 @@ class SlurmCheck:
 
 @cache
 def data() -> Mapping[str, Any]:
-    text = resources.files("nccl_slurm").joinpath("data/doctor-scheduler.toml").read_text(encoding="utf-8")
-    told: Mapping[str, Any] = tomllib.loads(text)
-    return told
+    return packaged("doctor-scheduler.toml")
 
 
 def threshold(name: str) -> float:
