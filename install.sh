@@ -17,6 +17,7 @@ readonly OTHER_RELEASES=(24.11 26.05)
 
 export PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 left_out=()
+apt_lists=old
 
 usage() {
     cat <<'END'
@@ -87,7 +88,10 @@ apt_install() {
         made=yes
     fi
     export DEBIAN_FRONTEND=noninteractive
-    quietly apt-get update -q || say "apt-get update failed; trying the lists at hand"
+    if [ $apt_lists = old ]; then
+        quietly apt-get update -q || say "apt-get update failed; trying the lists at hand"
+        apt_lists=new
+    fi
     quietly apt-get install -q -y --no-install-recommends "$@" || status=$?
     [ $made = no ] || rm -f $policy
     return $status
@@ -187,6 +191,13 @@ fingerprint() {
     { cat pyproject.toml && "$VENV/bin/python" -VV && pwd; } | sha256sum
 }
 
+# What is installed is compiled on all cores: pip takes one, and half a minute for torch. Some packages have a file that
+# does not compile, which pip passes over too.
+pip_install() {
+    quietly "$VENV/bin/pip" install -q --no-compile "$@" || return 1
+    "$VENV/bin/python" -m compileall -q -j 0 "$VENV"/lib/python3*/site-packages >/dev/null 2>&1 || true
+}
+
 ensure_venv() {
     if ! "$VENV/bin/python" -c 'import pip, sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; then
         ensure_python
@@ -195,7 +206,7 @@ ensure_venv() {
     fi
     if [ "$(cat "$STAMP" 2>/dev/null)" != "$(fingerprint)" ]; then
         say "installing the package and its tools into $VENV"
-        quietly "$VENV/bin/pip" install -q -e '.[dev,mariadb]' || die "pip failed (see above)"
+        pip_install -e '.[dev,mariadb]' || die "pip failed (see above)"
         fingerprint >"$STAMP"
     fi
 }
@@ -231,7 +242,7 @@ offer_torch() {
         fi
     fi
     say "installing $TORCH; this takes minutes"
-    quietly "$VENV/bin/pip" install -q "$TORCH" || die "pip could not install $TORCH; run without --with-torch, or see above"
+    pip_install "$TORCH" || die "pip could not install $TORCH; run without --with-torch, or see above"
     rm -f "$TORCH_SKIPPED"
 }
 

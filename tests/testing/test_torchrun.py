@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from nccl_slurm.parse.folder import read_sources, walk
 from nccl_slurm.parse.patterns import Rows
 from nccl_slurm.testing import Crash, Hang, Mismatch, Raise, Scenario, simulate, write
 from nccl_slurm.testing.events import Event
+from tests.lean_torch import ASKED, lean
 
 pytestmark = [
     pytest.mark.torch,
@@ -40,9 +42,11 @@ def real(folder: Path, mode: str) -> Path:
     program = Path(__file__).parents[1] / "cluster" / "jobs" / "train.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "--tee=3"]
     command += [f"--log-dir={folder / 'elastic'}", str(program), f"--mode={mode}", f"--rank={CULPRIT}", "--timeout=6"]
-    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240, check=False)
+    run = subprocess.run(
+        command, env=lean(os.environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240, check=False
+    )
     (folder / "console.out").write_bytes(run.stdout)
-    assert run.returncode == 1
+    assert run.returncode == 1 and ASKED.encode() not in run.stdout
     return folder
 
 

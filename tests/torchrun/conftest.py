@@ -14,7 +14,7 @@ from tests.torchrun.scenario import Scenario
 from tests.torchrun.table import MISSED
 
 #: Three files run at a time in the whole suite, on two cores.
-_TOGETHER = 2
+_TOGETHER = 3
 
 Judge = Callable[[Scenario], Judged]
 

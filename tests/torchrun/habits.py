@@ -126,7 +126,7 @@ class Habits(Base):
         """backward() has done it."""
 
 
-class Branches(torch.nn.Module):
+class Branches(torch.nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)

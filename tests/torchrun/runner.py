@@ -10,16 +10,17 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from tests.lean_torch import ASKED, lean
+from tests.torchrun.agent import start
 from tests.torchrun.scenario import Scenario
 
 __all__ = ["Run", "missing", "run"]
@@ -46,8 +47,8 @@ class Run:
 
 def missing() -> str | None:
     """Why no scenario can run here."""
-    if shutil.which("unshare") is None or shutil.which("hostname") is None or os.geteuid() != 0:
-        return "host names of one's own need root, unshare and hostname"
+    if os.geteuid() != 0:
+        return "host names of one's own need root"
     if find_spec("torch") is None:
         return "torch is not there; ./install.sh --test --with-torch brings it"
     return None
@@ -67,6 +68,8 @@ def run(scenario: Scenario, folder: Path, *, limit: float = LIMIT_S) -> Run:
         exits = _agents(scenario, folder, endpoint, began + limit)
     if not any((folder / "dumps").iterdir()):
         (folder / "dumps").rmdir()
+    for path in filter(Path.is_file, folder.rglob("*")):
+        assert ASKED.encode() not in path.read_bytes(), path
     return Run(scenario, folder, exits, time.monotonic() - began)
 
 
@@ -82,7 +85,7 @@ def _endpoint(kind: str) -> Iterator[str]:
 
 def _agents(scenario: Scenario, folder: Path, endpoint: str, end: float) -> dict[str, int | None]:
     mark = uuid.uuid4().hex
-    agents: dict[str, subprocess.Popen[bytes]] = {}
+    agents: dict[str, ForkServerProcess] = {}
     count = scenario.nodes if scenario.agents is None else scenario.agents
     count = 1 if scenario.endpoint else count
     try:
@@ -92,27 +95,16 @@ def _agents(scenario: Scenario, folder: Path, endpoint: str, end: float) -> dict
             time.sleep(0.3)  # the first one is to be the store's host
         return {node: _wait(agent, end) for node, agent in agents.items()}
     finally:
-        _kill(mark)
         for agent in agents.values():
-            agent.wait()
+            agent.kill()
+            agent.join()
+        _kill(mark)
 
 
-def _start(
-    scenario: Scenario, folder: Path, node: str, place: int, endpoint: str, mark: str
-) -> subprocess.Popen[bytes]:
+def _start(scenario: Scenario, folder: Path, node: str, place: int, endpoint: str, mark: str) -> ForkServerProcess:
     console = folder / ("job.out" if scenario.merged or scenario.nodes == 1 else f"agent.{node}.out")
-    command = [sys.executable, "-m", "torch.distributed.run", *_options(scenario, folder, node, place, endpoint)]
-    command += ["-m", PROGRAM, *_arguments(scenario, folder)]
-    with console.open("ab") as out:
-        return subprocess.Popen(
-            ["unshare", "--uts", "sh", "-c", f'hostname {node} && exec "$@"', "sh", *command],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=_environment(scenario, mark),
-            cwd=ROOT,
-            start_new_session=True,
-        )
+    words = [*_options(scenario, folder, node, place, endpoint), "-m", PROGRAM, *_arguments(scenario, folder)]
+    return start(node, console, ROOT, _environment(scenario, mark), words)
 
 
 def _options(scenario: Scenario, folder: Path, node: str, place: int, endpoint: str) -> list[str]:
@@ -159,18 +151,17 @@ def _environment(scenario: Scenario, mark: str) -> dict[str, str]:
         own["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
     if scenario.fresh_store:
         own["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    return {**kept, **own}
+    # DDP asks torch's compiler for its mode.
+    return {**kept, **own} if scenario.habit == "ddp" else lean({**kept, **own})
 
 
-def _wait(agent: subprocess.Popen[bytes], end: float) -> int | None:
-    try:
-        return agent.wait(max(0.1, end - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return None
+def _wait(agent: ForkServerProcess, end: float) -> int | None:
+    agent.join(max(0.1, end - time.monotonic()))
+    return agent.exitcode
 
 
 def _kill(mark: str) -> None:
-    """Workers have sessions of their own and outlive an agent that is killed, so all are known by their environment."""
+    """Workers have sessions of their own and outlive an agent that is killed; they are known by their environment."""
     word = f"{MARK}={mark}".encode()
     while left := [pid for pid in _pids() if word in _read(pid) and pid != os.getpid()]:
         for pid in left:
