@@ -137,6 +137,9 @@ EXITS = frozenset(
         "framework.lightning-exit",
         "framework.mpi-failed",
         "framework.mpich-signal",
+        "framework.paddle-exit",
+        "framework.paddle-signal",
+        "framework.sglang-child",
         "framework.shell-signal",
         "python.launcher-exit",
         "python.launcher-signal",
@@ -165,7 +168,15 @@ PACE = frozenset({"framework.pace", "framework.slow-ranks"})
 STOPPED_FOR_PACE = frozenset({"framework.slow-stop"})
 #: Failures to launch that are in what was asked for, or in the container: no node is at fault.
 LAUNCH_SETTINGS = frozenset(
-    {"framework.launch", "slurm.launch-setting", "slurm.not-in-path", "slurm.pyxis", "slurm.request", "slurm.spank"}
+    {
+        "framework.launch",
+        "slurm.launch-setting",
+        "slurm.no-configuration",
+        "slurm.not-in-path",
+        "slurm.pyxis",
+        "slurm.request",
+        "slurm.spank",
+    }
 )
 #: What a rank did not find was to be made by another one.
 OF_A_PEER = frozenset({"nccl.shm-attach"})
@@ -182,6 +193,7 @@ STILL = "live.still"
 NCCL_ERRORS = frozenset({"torch.nccl-error"})
 #: Where another step than the class's usual one is next: the launch or the place is at fault, not the program.
 _NEXT_STEP = {
+    "cuda.amd-resources": "investigate",
     "cuda.device-choice": "fix-config",
     "cuda.unknown": "investigate",
     "framework.ray-actor-died": "investigate",
@@ -194,8 +206,10 @@ _NEXT_STEP = {
     "nccl.device-missing": "fix-config",
     "nccl.duplicate-gpu": "fix-config",
     "nccl.ib-qp": "investigate",
+    "nccl.no-algorithm": "fix-config",
     "nccl.no-files": "fix-config",
     "nccl.p2p-memory": "investigate",
+    "nccl.topology": "fix-config",
     "ofi.efa-error": "network",
     "ofi.request": "network",
     "python.assert": "fix-code",
@@ -214,6 +228,9 @@ SIGNAL_WORDS = {
     "Illegal instruction": 4,
     "Floating point exception": 8,
 }
+#: A shell's status of a process that a signal ended is this plus its number; launchers that tell it so.
+_SHELL_SIGNAL = 128
+_TOLD_AS_BY_A_SHELL = frozenset({"framework.mpich-signal", "framework.sglang-child"})
 #: Words and numbers of signals that others send.
 _SENT = frozenset({"Hangup", "Interrupt", "Terminated", "1", "2", "15"})
 _SIGNAL_NAMES = {"SIGKILL": 9, "SIGSEGV": 11, "SIGBUS": 7, "SIGILL": 4, "SIGFPE": 8}
@@ -247,6 +264,8 @@ def tells_only_an_exit(fact: Fact) -> bool:
 def signalled(fact: Fact) -> int | None:
     """The signal that ended the process, as a negative exit code: from the code, the number or the word told."""
     code = number(fact.data, "exitcode", "signalled")
+    if code is not None and code > _SHELL_SIGNAL and fact.kind in _TOLD_AS_BY_A_SHELL:
+        return _SHELL_SIGNAL - code
     if code is not None:
         return code if code < 0 else None
     word = str(fact.data.get("signal", "")).strip(" .")
@@ -297,7 +316,10 @@ def wraps_anything(fact: Fact) -> bool:
 
 
 def meets_all(fact: Fact) -> bool:
-    """An exception that every rank meets that runs the same program: what can't be imported or compiled."""
+    """What every rank meets that runs the same program with the same settings: what can't be imported or compiled, and
+    collectives for which NCCL's settings leave no algorithm."""
+    if fact.kind == "nccl.no-algorithm":
+        return True
     return fact.data.get("type") in ("ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError")
 
 

@@ -606,8 +606,8 @@ NAMELESS = {
         "investigate",
     ),
     "nccl-tests quote an error of NCCL's": (
-        "[1,2]<stdout>:w-0:72:92 [2] graph/xml.h:101 NCCL WARN Attribute arch of node cpu not found\n"
-        "[1,2]<stdout>:w-0:72:92 [2] NCCL INFO graph/topo.cc:493 -> 3\n"
+        "[1,2]<stdout>:w-0:72:92 [2] graph/search.cc:1127 NCCL WARN Could not find a path for pattern 4\n"
+        "[1,2]<stdout>:w-0:72:92 [2] NCCL INFO graph/search.cc:1129 -> 3\n"
         "[1,2]<stdout>:w-0: Test NCCL failure common.cu:961 'internal error - please report this issue to "
         "the NCCL developers / '\n"
         "[1,3]<stdout>: .. w-0 pid 73: Test failure common.cu:844\n",
@@ -1218,6 +1218,113 @@ NAMELESS = {
         "collective-hang-unattributed",
         "investigate",
     ),
+    "AMD's runtime gives a queue up": (
+        ":0:rocdevice.cpp            :2984: 81270419 us: [pid:9 tid:0x7e10] Callback: Queue 0x7e10 Aborting with error "
+        ": HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: The agent attempted to access memory beyond the largest legal "
+        "address. code: 0x29\n",
+        "gpu-app-fault",
+        "fix-code",
+    ),
+    "AMD's runtime has no resources for a queue": (
+        ":0:rocdevice.cpp            :3016: 8127d us:  Callback: Queue 0x7e20 aborting with error : "
+        "HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate the necessary resources. Code: 0x1008\n",
+        "rank-exception",
+        "investigate",
+    ),
+    "NCCL's own kernels are not for this GPU": (
+        "n1:8:9 [2] enqueue.cc:47 NCCL WARN Cuda failure 500 'named symbol not found'\n",
+        "version-mismatch",
+        "fix-config",
+    ),
+    "a topology file that NCCL can't use": (
+        "n1:8:9 [0] graph/xml.h:79 NCCL WARN Attribute vendor of node cpu not found\n"
+        "n1:8:9 [0] NCCL INFO graph/topo.cc:560 -> 3\n",
+        "rank-exception",
+        "fix-config",
+    ),
+    "a GPU that /sys does not show": (
+        "n1:8:9 [0] graph/xml.cc:332 NCCL WARN Could not find real path of /sys/class/pci_bus/0001:02/../../0001:02\n",
+        "rank-exception",
+        "fix-config",
+    ),
+    "NCCL's settings leave no algorithm": (
+        "[rank5]: Last error:\n[rank5]: Error : no algorithm/protocol available for function Broadcast with datatype "
+        "ncclInt8. NCCL_ALGO was set to NVLS.\n",
+        "rank-exception",
+        "fix-config",
+    ),
+    "a name that an old torch does not know": (
+        "Traceback (most recent call last):\n  File 'x.py', line 1\nValueError: host not found: Temporary failure in "
+        "name resolution\n",
+        "rendezvous-store",
+        "fix-config",
+    ),
+    "a command without a slurm.conf": (
+        "srun: error: fetch_config: DNS SRV lookup failed\nsrun: error: _establish_config_source: failed to fetch "
+        "config\nsrun: fatal: Could not establish a configuration source\n",
+        "slurm-launch",
+        "fix-config",
+    ),
+    "a node that a cluster's own check took": (
+        "[2026-07-02T02:15:03.786] update_node: node n7 reason set to: Scheduler health check failed\n",
+        "slurm-node-fail",
+        "investigate",
+    ),
+    "a cloud that has no such node": (
+        "2026-08-28 16:55:46,889 - [slurm_plugin.resume:_resume] - ERROR - Failed to launch following nodes, setting "
+        "nodes to down: (x1) ['gpu-dy-p5-1']\n",
+        "slurm-node-fail",
+        "investigate",
+    ),
+    "hydra's table tells SIGBUS as a shell does": (
+        "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   EXIT CODE: 135\n",
+        "process-signal",
+        "fix-config",
+    ),
+    "an old torch does not reach its store": (
+        "Traceback (most recent call last):\n  File 'x.py', line 1\nRuntimeError: No route to host\n",
+        "rendezvous-store",
+        "fix-config",
+    ),
+    "Paddle tells of SIGKILL": (
+        "LAUNCH ERROR 2026-03-10 00:35:50,216 Container failed !!!\nContainer rank 1 status failed cmd "
+        "['python', '-u', 't.py'] code -9 log log/workerlog.1\n",
+        "process-signal",
+        "fix-config",
+    ),
+    "Paddle tells of exit codes": (
+        "ERROR 2026-07-21 18:25:47,709 launch_utils.py:584] ABORT!!! Out of all 4 trainers, the trainer process with "
+        "rank=[0, 2] was aborted. Please check its log.\n",
+        "rank-exception",
+        "fix-code",
+    ),
+    "SGLang lost a child": (
+        "[2026-07-28 11:07:56] Child process unexpectedly failed with exitcode=139. pid=8\n",
+        "process-signal",
+        "unknown",
+    ),
+    "a program tells CUDA's error by a macro": (
+        "Failed: Cuda error /src/csrc/all_reduce.cuh:455 'invalid argument'\n",
+        "rank-exception",
+        "fix-code",
+    ),
+    "UCX can't make a queue pair": (
+        "[1730549338.253029] [n1:2049:0]       rc_iface.c:966  UCX  ERROR failed to create qp: Invalid argument\n",
+        "net-ib-setup",
+        "fix-config",
+    ),
+    "Megatron's writer met a file system that is gone": (
+        "ERROR: megatron.core.dist_checkpointing.strategies.filesystem_async: Local process 3 encountered an error: "
+        "[Errno 5] Input/output error\n",
+        "storage-stall",
+        "investigate",
+    ),
+    "torchrun's word in a frame of rich": (
+        " WARNING  Sending process 14 closing signal SIGTERM         api.py:699\n"
+        " ERROR    failed (exitcode: -9) local_rank: 2 (pid: 22) of  api.py:673\n binary: /opt/bin/python\n",
+        "process-signal",
+        "fix-config",
+    ),
 }
 
 #: Texts that look like those and are none of them.
@@ -1255,6 +1362,12 @@ CALM = {
     ),
     "an AMD GPU whose ring was reset": "amdgpu 0000:c5:00.0: amdgpu: Ring gfx_0.0.0 reset failed\n",
     "a task that a signal ended, as a shell tells it": "srun: error: n1: task 0: Exited with exit code 143\n",
+    "an AMD runtime's list of statuses": "HSA_STATUS_ERROR_EXCEPTION is 0x1016\n",
+    "a network device that /sys does not show": (
+        "n1:8:9 [0] NCCL INFO Could not find real path of /sys/class/net/eth0/device\n"
+    ),
+    "Paddle's own SIGTERM": "Container rank 0 status failed cmd ['python', 't.py'] code -15 log log/workerlog.0\n",
+    "a server's child that gave up": "Child process unexpectedly failed with exitcode=134. pid=8\n",
     "munge is asked again": (
         'slurmd: debug:  auth/munge: slurm_auth_create: error: Munge encode failed: Failed to access "/run/m": No such '
         "file or directory (retrying ...)\n"
@@ -1308,6 +1421,15 @@ def test_the_rank_that_alone_met_a_cuda_failure_is_first_where_all_others_lost_i
     )
     found = verdict(tmp_path, text)
     assert ([one["rank"] for one in found["culprits"]], found["action"]) == ([2], "investigate")
+
+
+def test_a_rank_without_an_algorithm_is_first_where_all_others_lost_it_and_else_one_of_all(tmp_path: Path) -> None:
+    told = "[rank2]: Error : no algorithm/protocol available for function AllGather with datatype ncclInt8.\n"
+    lost = "[rank{}]: RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.1]:1943.\n"
+    others = "".join(lost.format(rank) for rank in (0, 1, 3))
+    assert verdict(tmp_path, "world_size=4\n" + told)["culprits"] == []
+    found = verdict(tmp_path, "world_size=4\n" + told + others)
+    assert ([one["rank"] for one in found["culprits"]], found["action"]) == ([2], "fix-config")
 
 
 #: What one line of a launcher proves of the rank that it names.
