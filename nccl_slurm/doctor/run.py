@@ -25,14 +25,15 @@ from nccl_slurm.doctor.fold import folded
 from nccl_slurm.doctor.judge import UNREACHABLE, has_ranks, observation_of, of_node, safely, silent_nodes
 from nccl_slurm.doctor.observation import Fleet, JobObserved, Observation, unpacked
 from nccl_slurm.doctor.outputs import texts
-from nccl_slurm.doctor.reach import Answer, Here, IdleJob, JobStep, Ssh, Way, ask_all
-from nccl_slurm.doctor.read.scontrol import node_fields, partition_fields
+from nccl_slurm.doctor.reach import Answer, Here, Way, ask_all
+from nccl_slurm.doctor.read.scontrol import node_fields
 from nccl_slurm.doctor.result import Looked, Result
 from nccl_slurm.doctor.roles import addresses_of, compute_nodes, controller_hosts, database_hosts
 from nccl_slurm.doctor.site import SOURCES, is_hyperpod, site_of
 from nccl_slurm.doctor.slurm import AskedSlurm
+from nccl_slurm.doctor.ways import Ways
 from nccl_slurm.doctor.wish import Wish, narrowed, wanted
-from nccl_slurm.errors import ConfigError, InputError, NcclSlurmError, SlurmError, SlurmUnreachable
+from nccl_slurm.errors import InputError, NcclSlurmError, SlurmError, SlurmUnreachable
 from nccl_slurm.hosts import fold
 from nccl_slurm.install.slurmconf import values
 from nccl_slurm.recommend.site import Site
@@ -165,7 +166,6 @@ class _Doctor(_Run):
 
     slurm: AskedSlurm = field(kw_only=True)
     ways: Callable[[str], Sequence[Way]] | None = field(kw_only=True)
-    _ssh_why: list[str] = field(default_factory=list)
     _hyperpod: bool = False
 
     def findings(self, told: Told) -> list[Finding]:
@@ -250,7 +250,8 @@ class _Doctor(_Run):
     def _look(self, choice: Choice, told: Told) -> tuple[Fleet, list[Finding]]:
         """Each node is judged as it comes, and only what other checks need of it is kept."""
         kept = self.keys("job", "fleet", "scheduler")
-        ways, fields = self.ways or self._ways(choice), self._fields()
+        fields, by_default = self._fields(), Ways(self.slurm, self.config, self.wish.ssh)
+        ways = self.ways or by_default.to(choice, self._known(), fields)
         self.since = since = self.wish.since if self.wish.since is not None else choice.start
         with_ranks: list[str] = []
         seen: dict[str, Observation] = {}
@@ -270,7 +271,7 @@ class _Doctor(_Run):
                 silent.append(replace(answer, why=str(error)))
             told(len(seen) + len(silent), len(choice.nodes))
         whys = {one.node: one.why for one in silent}
-        self.left_out += self._ssh_why if whys else []
+        self.left_out += by_default.no_ssh if whys else []
         self.looked = Looked(list(choice.nodes), choice.of, by_way, whys, with_ranks)
         return Fleet(seen, whys), [*found, *silent_nodes(self.of("node"), silent)]
 
@@ -299,52 +300,6 @@ class _Doctor(_Run):
         named = (*config.prolog, *config.epilog, *config.task_prolog) if config else ()
         named = (*named, *(one.path for one in self.slurm.plugins() if one.required))
         return [path for path in named if path.startswith("/")]
-
-    def _ways(self, choice: Choice) -> Callable[[str], Sequence[Way]]:
-        """Beside the job; else a job on an idle node; else, and where these fail, SSH."""
-        known, ssh = self._known(), self._ssh(choice.raw_id)
-        step = None if choice.job is None or self.wish.ssh else self._step(choice)
-        idle = None if self.wish.ssh else self._idle_job()
-
-        def ways(node: str) -> Sequence[Way]:
-            state = known.get(node)
-            if step is not None and state is not None and choose.answers(state):
-                return [step, *ssh]
-            if idle is not None and state is not None and choose.is_idle(state):
-                return [idle, *ssh]
-            return ssh
-
-        return ways
-
-    def _step(self, choice: Choice) -> JobStep:
-        from nccl_slurm.live.step import as_owner
-
-        assert choice.job is not None
-        user = as_owner(choice.job.uid, choice.job.id)
-        return JobStep(str(self.slurm.bin_folder), self.slurm.conf, choice.job.raw_id, user)
-
-    def _idle_job(self) -> IdleJob:
-        rows = partition_fields(said) if isinstance(said := self.slurm.said("partitions"), str) else {}
-        root = os.geteuid() == 0
-        up = [name for name, row in rows.items() if row.get("State") == "UP"]
-        open_to = [name for name in up if not (root and rows[name].get("DisableRootJobs") == "YES")]
-        return IdleJob(str(self.slurm.bin_folder), self.slurm.conf, self._fields(), open_to)
-
-    def _ssh(self, job: int | None) -> list[Way]:
-        """None where no account is configured; where it can't be used, that is said."""
-        from nccl_slurm.collect.fetch import visitor_of
-
-        try:
-            if not self.config.ssh.user:
-                raise ConfigError("ssh.user is empty in nccl-slurm.toml: nodes that are not idle are not visited")
-            visitor = visitor_of(self.config)
-            visitor.check()
-        except ConfigError as error:
-            if self.wish.ssh:
-                raise
-            self._ssh_why.append(f"SSH: {error}")
-            return []
-        return [Ssh(visitor, {name: node.address or name for name, node in self._known().items()}, job)]
 
     # what follows
 

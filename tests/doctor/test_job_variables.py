@@ -280,7 +280,7 @@ def test_a_wrong_row_is_refused(wrong: dict[str, Any], monkeypatch: pytest.Monke
     from nccl_slurm.doctor import variables
 
     good = {"id": "x", "name": "N", "match": "1", "status": "WARN", "priority": "P1", "says": "s", "instead": "i"}
-    monkeypatch.setattr(variables, "_table", lambda name: {"value": [{**good, "source": "s", **wrong}]})
+    monkeypatch.setattr(variables, "packaged", lambda name: {"value": [{**good, "source": "s", **wrong}]})
     with pytest.raises(ConfigError):
         values.__wrapped__()
 

@@ -219,7 +219,7 @@ def test_nodes_are_visited_by_ssh_while_slurm_is_away(slurm: StandIn, monkeypatc
             done = subprocess.run([sys.executable, "-I", "-S", "-"], input=program, capture_output=True, check=True)
             return done.stdout
 
-    monkeypatch.setattr("nccl_slurm.doctor.run._Doctor._ssh", lambda self, job: [Visit()])
+    monkeypatch.setattr("nccl_slurm.doctor.ways.Ways._ssh", lambda self, job, known: [Visit()])
     result = told(slurm, "--nodes", "n[1-2]")
     assert sorted(visited) == ["n1", "n2"] and result["nodes"]["ways"] == {"ssh": ["n1", "n2"]}
     assert ("UNKNOWN", (), None) in of(result, "scheduler.node-state")
