@@ -996,6 +996,14 @@ def test_a_rank_that_never_came_to_the_store(world: int | None, lived: bool, nam
     assert [rank for rank, _ in culprits(verdict)] == named
 
 
+@pytest.mark.parametrize(("kind", "named"), [("nccl.p2p-memory", [0]), ("nccl.no-algorithm", [])])
+def test_settings_that_all_ranks_have_in_common_prove_nobody(kind: str, named: list[int]) -> None:
+    word = fact(kind, "NCCL WARN x", "cause", rank=0, hint="rank-exception")
+    facts = [word, *(closing(30 + rank) for rank in range(1, 4))]
+    verdict = attribute(evidence(facts, table(4, exits={0: 1, 1: -15, 2: -15, 3: -15}), world=4))
+    assert [rank for rank, _ in culprits(verdict)] == named
+
+
 @pytest.mark.parametrize(("word", "named"), [("KeyError: 'hidden_size'", [1]), ("ModuleNotFoundError: no x", [])])
 def test_a_nameless_exception_that_all_would_meet_proves_nobody(word: str, named: list[int]) -> None:
     told = exception(None, word, data={"type": word.split(":")[0]})
