@@ -75,6 +75,7 @@ def advice(config: SlurmConfig, layout: Layout, spool: str, absent: str) -> str:
     if _names(where, name):
         return f"{where} names the SPANK plugin already"
     line = f"optional {name} spool={spool}"
+    line += f" conf={layout.capture_conf}" if layout.conf != Layout().conf else ""
     return f"for how each task ended, and --nccl-capture (docs/spank.md), in {where} on all hosts: {line}"
 
 

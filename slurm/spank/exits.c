@@ -1,7 +1,6 @@
 /* Appends to SPOOL/<run>/root/task_exits, as root: component by component, no link is followed, and each folder on the
  * way has to be root's alone. The run is found as task_prolog does, by the link SPOOL/<job id> that the prolog made. */
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -144,42 +143,17 @@ static bool append(int file, const struct task_exit *ended)
     return length > 0 && length < (int)sizeof(line) && write(file, line, (size_t)length) == length;
 }
 
-/* Where a file system hung under the prolog it left /run/nccl-slurm<capture.conf's path with dashes>.<node>: a look at the
- * spool would hold slurmstepd up for as long as that hangs. */
-static bool prolog_gave_up(void)
-{
-    static const char begin[] = "nccl-slurm-";
-    char end[HOST_NAME_MAX + 2] = ".";
-    bool found = false;
-    struct dirent *entry;
-    DIR *folder = opendir("/run");
-
-    if (folder == NULL || gethostname(end + 1, sizeof(end) - 2) != 0) {
-        if (folder != NULL)
-            closedir(folder);
-        return false;
-    }
-    end[1 + strcspn(end + 1, ".")] = '\0';
-    while (!found && (entry = readdir(folder)) != NULL) {
-        size_t length = strlen(entry->d_name), tail = strlen(end);
-
-        found = length > tail && strncmp(entry->d_name, begin, sizeof(begin) - 1) == 0
-            && strcmp(entry->d_name + length - tail, end) == 0;
-    }
-    closedir(folder);
-    return found;
-}
-
-bool keep_exit(const char *spool, const struct task_exit *ended, const char **why)
+/* A look at the spool would hold slurmstepd up for as long as the file system hangs. */
+bool keep_exit(const struct settings *settings, const struct task_exit *ended, const char **why)
 {
     int run, file;
     bool kept;
 
-    if (prolog_gave_up()) {
+    if (access(settings->mark, F_OK) == 0) {
         *why = "the node's prolog gave up on a file system that hangs";
         return false;
     }
-    run = open_run(spool, ended->job, why);
+    run = open_run(settings->spool, ended->job, why);
     file = run < 0 ? -1 : open_file(run, why);
     kept = file >= 0 && append(file, ended);
 

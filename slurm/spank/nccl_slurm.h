@@ -20,9 +20,12 @@
 
 /* settings.c: arguments of plugstack.conf */
 
+#define MARK_BYTES (PATH_MAX + HOST_NAME_MAX + 32)
+
 struct settings {
     bool good; /* all arguments were understood; else the plugin does nothing */
     char spool[PATH_MAX];
+    char mark[MARK_BYTES]; /* what the prolog leaves where a file system hung under it */
 };
 
 /* Reads them strictly: an unknown or malformed one is told, and good is false. */
@@ -63,7 +66,7 @@ struct task_exit {
 };
 
 /* Appends a line to the file of the job's run. False, and *why, where that can't be done. */
-bool keep_exit(const char *spool, const struct task_exit *ended, const char **why);
+bool keep_exit(const struct settings *settings, const struct task_exit *ended, const char **why);
 
 #pragma GCC visibility pop
 

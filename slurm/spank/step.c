@@ -67,6 +67,6 @@ void task_ends(spank_t spank, const struct settings *settings)
     }
     if (ended.local >= 0 && ended.local < TASKS_MAX)
         ended.begin = begins[ended.local];
-    if (!keep_exit(settings->spool, &ended, &why))
+    if (!keep_exit(settings, &ended, &why))
         complain(why);
 }

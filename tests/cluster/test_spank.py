@@ -38,7 +38,9 @@ def build(out: Path, *more: str) -> Path:
 
 def load(cluster: Cluster, plugin: Path, arguments: str | None = None) -> None:
     """srun and slurmstepd read plugstack.conf anew; the prolog's way of the option needs no slurmd that has it."""
-    arguments = f"spool={cluster.scratch}/spool/%h" if arguments is None else arguments
+    arguments = (
+        f"spool={cluster.scratch}/spool/%h conf={cluster.scratch}/etc/capture.conf" if arguments is None else arguments
+    )
     (cluster.scratch / "etc" / "plugstack.conf").write_text(f"optional {plugin} {arguments}\n")
 
 

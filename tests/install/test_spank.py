@@ -58,6 +58,8 @@ def test_the_line_for_plugstack_conf(tmp_path: Path) -> None:
     line = f"optional {FOLDER}/nccl_slurm-22.05.so spool=/data/spool"
     told = spank.advice(config, Layout(), "/data/spool", "")
     assert told.endswith(f" in {tmp_path}/plugstack.conf on all hosts: {line}")
+    elsewhere = spank.advice(config, Layout(conf="/srv/etc"), "/data/spool", "")
+    assert elsewhere.endswith(f": {line} conf=/srv/etc/capture.conf")
     (tmp_path / "plugstack.conf").write_text(f"# {line}\n")
     assert spank.advice(config, Layout(), "/data/spool", "") == told
     (tmp_path / "plugstack.conf").write_text(line + "\n")

@@ -41,7 +41,7 @@ int main(int count, char **arguments)
     read_settings(&settings, count - 3, arguments + 3);
     if (!settings.good)
         return 3;
-    if (keep_exit(settings.spool, &ended, &why))
+    if (keep_exit(&settings, &ended, &why))
         return puts(settings.spool) < 0;
     puts(why);
     return 1;
@@ -156,17 +156,27 @@ def test_a_file_of_two_names_a_fifo_and_a_full_one_are_left_alone(writer: Writer
     assert writer.refuses() == "the run's file of them is full"
 
 
-def test_where_the_prolog_gave_up_the_spool_is_not_looked_at(writer: Writer) -> None:
-    host = os.uname().nodename.partition(".")[0]
-    other, mark = (Path(f"/run/nccl-slurm-{os.getpid()}-capture.conf.{name}") for name in (f"other-than-{host}x", host))
+@pytest.mark.parametrize("given", ["/srv/{0}/capture.conf", "/srv/%h.{0}/capture.conf", "/srv//{0}.conf"])
+def test_where_the_prolog_gave_up_the_spool_is_not_looked_at(writer: Writer, given: str) -> None:
+    """That of this capture.conf alone: a host may be several nodes (slurmd -N), and of several clusters."""
+    host, own = os.uname().nodename.partition(".")[0], str(os.getpid())
+    conf = given.format(own).replace("%h", host)
+    mark, others, nodes = (
+        Path(f"/run/nccl-slurm{path.replace('/', '-')}.{name}")
+        for path, name in ((conf, host), (f"/other{conf}", host), (conf, f"{host}x"))
+    )
+    arguments = (f"spool={writer.spool}", f"conf={given.format(own)}")
     try:
-        other.touch()
-        assert writer.call().returncode == 0
+        others.touch()
+        nodes.touch()
+        assert writer.call(*arguments).returncode == 0
         mark.touch()
-        assert writer.refuses() == "the node's prolog gave up on a file system that hangs"
+        done = writer.call(*arguments)
+        assert (done.returncode, done.stdout) == (1, "the node's prolog gave up on a file system that hangs\n")
+        assert writer.call().returncode == 0
     finally:
-        mark.unlink(missing_ok=True)
-        other.unlink(missing_ok=True)
+        for one in (mark, others, nodes):
+            one.unlink(missing_ok=True)
 
 
 def test_the_host_stands_in_the_spools_name(writer: Writer) -> None:
@@ -177,7 +187,21 @@ def test_the_host_stands_in_the_spools_name(writer: Writer) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["spool=rel"], ["spool="], ["spool=/a/%n"], ["spool=/a%"], ["spool=/" + "a" * 5000], ["sp=/a"], ["x"]]
+    "arguments",
+    [
+        ["spool=rel"],
+        ["spool="],
+        ["spool=/a/%n"],
+        ["spool=/a%"],
+        ["spool=/" + "a" * 5000],
+        ["sp=/a"],
+        ["x"],
+        ["conf=rel"],
+        ["conf="],
+        ["conf=/a/%%"],
+        ["conf=/" + "a" * 5000],
+        ["spool=/a", "conf=b"],
+    ],
 )
 def test_arguments_are_read_strictly(writer: Writer, arguments: list[str]) -> None:
     done = writer.call(*arguments)

@@ -33,6 +33,8 @@ LIMIT_S = 150.0
 _TEMPLATE = "[${role_name}:${rank}/${local_rank}]: "
 #: Of the user's own these would change what is printed or where dumps go.
 _NOT_PASSED = ("TORCH", "NCCL", "GLOO", "SLURM", "MASTER_", "PYTEST", "COV_", "RANK", "WORLD_SIZE", "LOGLEVEL")
+#: Copied once: runs are started in threads, and pytest changes os.environ at each test under their hands.
+_KEPT = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED)}
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,6 @@ def _numbers(option: str, ranks: Sequence[int]) -> list[str]:
 
 
 def _environment(scenario: Scenario, mark: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED)}
     own = {MARK: mark, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     if scenario.output == "template":
         own["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"] = _TEMPLATE
@@ -152,7 +153,7 @@ def _environment(scenario: Scenario, mark: str) -> dict[str, str]:
     if scenario.fresh_store:
         own["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     # DDP asks torch's compiler for its mode.
-    return {**kept, **own} if scenario.habit == "ddp" else lean({**kept, **own})
+    return {**_KEPT, **own} if scenario.habit == "ddp" else lean({**_KEPT, **own})
 
 
 def _wait(agent: ForkServerProcess, end: float) -> int | None:
