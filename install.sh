@@ -151,6 +151,12 @@ install_headers() {
     [ -e /usr/include/slurm/spank.h ] && have make && have cc
 }
 
+# For the tests of ranks in containers.
+install_containers() {
+    have bwrap || system_install bubblewrap -- bubblewrap || true
+    have bwrap
+}
+
 # For the tests of records by SSH, which start an sshd of their own.
 install_sshd() {
     have sshd && have ssh-keygen && return 0
@@ -444,6 +450,7 @@ test_all() {
         install_slurm || leave_out "tests on a real Slurm: its daemons or MariaDB can't be had here"
         install_sshd || leave_out "tests of records by SSH: sshd can't be had here"
         install_headers || leave_out "tests of the SPANK plugin: Slurm's headers or a C compiler can't be had here"
+        install_containers || leave_out "tests of ranks in containers: bubblewrap can't be had here"
     fi
     [ "$quick" = yes ] || offer_torch "$with_torch"
     lint

@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.chaos.invariants import Findings
 from tests.cluster.client import ClusterError
 from tests.cluster.harness import Cluster
+from tests.cluster.releases import SUITES
 
 __all__ = ["SLURM", "Scene", "command", "no_options", "opened"]
 
@@ -35,10 +36,16 @@ class Scene:
 
 @contextmanager
 def opened(
-    folder: Path, seed: int, *, cpus: int = 8, extra: Sequence[str] = SLURM, backup: bool = False
+    folder: Path,
+    seed: int,
+    *,
+    cpus: int = 8,
+    extra: Sequence[str] = SLURM,
+    backup: bool = False,
+    release: str | None = None,
 ) -> Iterator[Scene]:
     """A cluster whose nccl-slurm.toml looks at all jobs; the daemon is not started."""
-    with Cluster(folder, cpus=cpus, extra=extra, backup=backup) as cluster:
+    with Cluster(folder, cpus=cpus, extra=extra, backup=backup, release=release) as cluster:
         for path in cluster.daemon_config.parent.glob("nccl-slurm*.toml"):
             path.write_text(path.read_text() + '\n[scope]\ndefault = "all"\n')
         yield Scene(cluster, seed)
@@ -65,9 +72,11 @@ def command(
     options(parser)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
     parser.add_argument("--scratch", type=Path, default=Path(f"/var/tmp/nccl-slurm-chaos-{name}"))
+    parser.add_argument("--release", choices=sorted(SUITES), help="a Slurm that is not the machine's own")
     chosen = parser.parse_args()
+    more = {"cpus": cpus, "extra": extra, "backup": backup, "release": chosen.release}
     try:
-        with opened(chosen.scratch.absolute(), chosen.seed, cpus=cpus, extra=extra, backup=backup) as scene:
+        with opened(chosen.scratch.absolute(), chosen.seed, **more) as scene:
             found = play(scene, chosen)
     except ClusterError as error:
         print(f"{name}: seed {chosen.seed}: {error}", file=sys.stderr)

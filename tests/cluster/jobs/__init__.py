@@ -17,7 +17,8 @@ TORCHRUN = """\
 port=$({python} -c 'import socket; free = socket.create_server(("", 0)); print(free.getsockname()[1])')
 export OMP_NUM_THREADS=1
 {before}
-srun --kill-on-bad-exit=0 {python} -m torch.distributed.run --nnodes="$SLURM_NNODES" --nproc-per-node={per_node} \\
+srun --kill-on-bad-exit=0 {inside} {python} -m torch.distributed.run \\
+    --nnodes="$SLURM_NNODES" --nproc-per-node={per_node} \\
     --rdzv-backend=c10d --rdzv-endpoint="$SLURMD_NODENAME:$port" --rdzv-id="$SLURM_JOB_ID" {options} \\
     {program} {arguments}
 """
@@ -30,9 +31,16 @@ srun {options} {python} {program} --meet "ring.$SLURM_JOB_ID" {arguments}
 
 
 def torchrun(
-    python: Path, programs: Path, *arguments: str, per_node: int = 2, options: str = "", before: str = ""
+    python: Path,
+    programs: Path,
+    *arguments: str,
+    per_node: int = 2,
+    options: str = "",
+    before: str = "",
+    inside: str = "",
 ) -> str:
-    """One agent a node (submit with ``--ntasks-per-node=1``); ``arguments`` are train.py's, ``options`` torchrun's."""
+    """One agent a node (submit with ``--ntasks-per-node=1``); ``arguments`` are train.py's, ``options`` torchrun's.
+    ``inside``: a program that runs what follows it."""
     return TORCHRUN.format(
         python=python,
         program=programs / "train.py",
@@ -40,6 +48,7 @@ def torchrun(
         per_node=per_node,
         options=options,
         before=before,
+        inside=inside,
     )
 
 
