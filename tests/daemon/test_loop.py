@@ -239,6 +239,7 @@ def test_a_kill_between_verdict_and_comment_doubles_nothing(lab: Lab) -> None:
     lab.restart()
     lab.run(90)
     lab.restart()
+    lab.slurm.purge(job)
     lab.run(400, step=5)
     assert lab.comment(job).count("[nccl-slurm:") == 1
     assert lab.store.comment_counts() == {"verified": 1}
@@ -251,6 +252,19 @@ def test_a_comment_that_slurmctld_overwrites_after_a_restart_is_written_again(la
     lab.slurm._records[-1].comment = "mine"  # what a restarted slurmctld sends again is the comment of the submission
     lab.run(400, step=5)
     assert lab.comment(job).startswith("mine [nccl-slurm: ")
+
+
+def test_as_long_as_slurmctld_knows_the_job_it_may_overwrite_the_comment(lab: Lab) -> None:
+    """Two fail-overs one after the other: MinJobAge and more has gone by, and nobody has forgotten the job."""
+    job = end_badly(lab, "n1")
+    lab.record(job, "n1")
+    lab.run(1000, step=5)
+    assert lab.store.comment_counts() == {"written": 1}
+    lab.slurm._records[-1].comment = "mine"
+    lab.slurm.purge(job)
+    lab.run(300, step=5)
+    assert lab.comment(job).startswith("mine [nccl-slurm: ")
+    assert lab.store.comment_counts() == {"verified": 1}
 
 
 def test_what_ended_before_the_first_start_and_was_not_captured_is_left_alone(tmp_path: Path) -> None:
