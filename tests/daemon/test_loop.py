@@ -367,6 +367,26 @@ def test_a_record_that_is_here_before_its_run_is_known(lab: Lab) -> None:
     assert len(lab.store.records("c", job, 1)) == 1 and lab.comment(job).startswith("mine [nccl-slurm: ")
 
 
+def test_a_first_run_that_nobody_saw_takes_no_place(lab: Lab) -> None:
+    """It was over between two looks, and accounting is slow: the later run is known first, and its line stays."""
+    job = lab.slurm.submit("n1", comment="mine")
+    first = lab.clock.now()
+    lab.clock.sleep(5.0)
+    lab.slurm.held = True
+    lab.slurm.requeue(job, derived_exit="0:15")
+    lab.slurm.restart(job, "n1")
+    lab.run(3)
+    lab.slurm.end(job, "FAILED", **FAILED)
+    lab.slurm.held = False
+    lab.slurm.flush()
+    lab.record(job, "n1", at=first)
+    lab.record(job, "n1", at=first + 5.0)
+    lab.run(100)
+    runs = lab.store.runs_of_raw("c", job)
+    assert [(run.run, run.state) for run in runs] == [(1, "REQUEUED"), (2, "FAILED")]
+    assert lab.comment(job).startswith("mine [nccl-slurm: ") and lab.comment(job).endswith(f"report {job}]")
+
+
 def test_requeued_and_cancelled_while_it_waits_it_still_speaks(lab: Lab) -> None:
     job = lab.slurm.submit("n1", comment="mine")
     lab.run(3)
