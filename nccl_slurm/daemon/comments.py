@@ -5,7 +5,9 @@ is written before slurmctld has sent the job's end is overwritten by it; a job t
 requeue, takes it from scontrol. A slurmctld that restarts sends the ends of the jobs that it still knows once more,
 with the comment of their submission. So the record is looked at just before each write, again `verify_s` later, and
 for the last time when slurmctld no longer knows the job: MinJobAge after its end, and as much later as slurmctld was
-away, since it forgets jobs once a minute.
+away, since it forgets jobs once a minute. What waits for slurmdbd (StateSaveLocation/dbd.messages) may be sent for a
+second time by the next slurmctld that starts (26.05, after a backup gave the control back), weeks later: then all that
+ended since the start before are looked at again.
 """
 
 from __future__ import annotations
@@ -32,6 +34,10 @@ _BATCH = 200
 AT_ONCE = 8
 #: slurmctld purges jobs once a minute.
 SPARE_S = 60.0
+#: So often slurmctld is asked when it began; and so far before the start that was known, and before now at most, an end
+#: may lie that is sent again.
+_ASK_S, _BEFORE_S, _LONGEST_S = 60.0, 3600.0, 30 * 86400.0
+_STARTED = "slurmctld start"
 #: Of the time since the end: a job that is held after a requeue is known for weeks.
 _AGAIN = 0.1
 _RETRY_S = (2.0, 5.0, 10.0, 30.0, 60.0)
@@ -107,9 +113,11 @@ class CommentWriter:
         self._verify_s = verify_s
         self._min_job_age_s = 300.0
         self._known: frozenset[int] = frozenset()
+        self._asked = float("-inf")
 
     def tick(self) -> int:
         """Looks at what is due; returns how many comments were written. SlurmError where Slurm can't be asked."""
+        self._notice_start()
         due = self._store.due_comments(self._clock.now(), _BATCH)
         if not due:
             return 0
@@ -127,6 +135,22 @@ class CommentWriter:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             answers = list(pool.map(self._call, groups))
         return sum(self._settle_group(*group, answer) for group, answer in zip(groups, answers, strict=True))
+
+    def _notice_start(self) -> None:
+        now = self._clock.now()
+        if 0.0 <= now - self._asked < _ASK_S:
+            return
+        self._asked = now
+        try:
+            started = self._client.settings().started
+        except SlurmError:
+            return
+        known = self._store.value(_STARTED)
+        if started is None or known == int(started):
+            return
+        if known is not None:
+            self._store.look_at_comments_of_ended(max(known - _BEFORE_S, now - _LONGEST_S), now + SPARE_S)
+        self._store.set_value(_STARTED, int(started))
 
     def _decisions(self, due: Sequence[CommentRow]) -> dict[CommentRow, Decision]:
         settings = self._client.settings()

@@ -52,6 +52,14 @@ class Comments(Database):
         with self._writing() as connection:
             connection.execute(update(comments).where(*late).values(next_try=now))
 
+    def look_at_comments_of_ended(self, since: float, at: float) -> None:
+        """Once more at those that stood, of runs that ended since then."""
+        same = of_run(runs, comments.c.cluster, comments.c.raw_id, comments.c.run)
+        ended = select(runs.c.raw_id).where(same, runs.c.end >= since).exists()
+        with self._writing() as connection:
+            these = update(comments).where(comments.c.state == "verified", ended)
+            connection.execute(these.values(state="written", next_try=at))
+
     def comment_of(self, cluster: str, raw_id: int, run: int) -> CommentRow | None:
         return next(iter(self._comments(of_run(comments, cluster, raw_id, run), limit=1)), None)
 

@@ -1,5 +1,5 @@
-"""Single numbers that the daemon remembers: its heartbeat, its last look back: seconds since 1970 UTC;
-``pyslurm``: 1 while that is asked first."""
+"""Single numbers that the daemon remembers: its heartbeat, its last look back, slurmctld's start: seconds since 1970
+UTC; ``pyslurm``: 1 while that is asked first."""
 
 from __future__ import annotations
 

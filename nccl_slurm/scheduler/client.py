@@ -223,6 +223,7 @@ class Settings:
     database_hosts: tuple[str, ...] = ()  # of slurmdbd, by slurm.conf
     min_job_age_s: float = 300.0  # so long after its end slurmctld still knows a job
     reboots: bool | None = None  # whether it has a RebootProgram, without which it refuses scontrol reboot
+    started: float | None = None  # when the slurmctld that answers began to work
 
 
 class SchedulerClient(Protocol):

@@ -69,6 +69,7 @@ class FakeSlurm:
         self._release = version
         self._has_accounting = accounting
         self._clock = clock or MovableClock(1_000_000_000.0)
+        self._started = self._clock.now()
         self._nodes = {name: NodeState(name, "IDLE", boot_time=self._clock.now()) for name in expand(nodes)}
         self._events: list[NodeEvent] = []
         self._live: dict[int, LiveJob] = {}
@@ -164,6 +165,10 @@ class FakeSlurm:
         del self._live[raw_id]
         self._scripts.pop(raw_id, None)
 
+    def start_again(self) -> None:
+        """slurmctld was stopped, or its backup takes over."""
+        self._started = self._clock.now()
+
     def flush(self) -> None:
         """slurmdbd takes the queued end records."""
         for record, ended, comment in self._queued:
@@ -195,7 +200,7 @@ class FakeSlurm:
     def settings(self) -> Settings:
         self._need("slurmctld")
         has = self._has_accounting
-        return Settings(self.cluster, self._release, has, has, True, "slurm", 64030)
+        return Settings(self.cluster, self._release, has, has, True, "slurm", 64030, started=self._started)
 
     def controllers(self) -> tuple[Controller, ...]:
         return self.controller_list

@@ -299,6 +299,7 @@ def read_config(text: str) -> Settings:
         database_hosts=_hosts(pairs, _DATABASE_HOSTS[:2]),
         min_job_age_s=float(age.group(1)) if age else 300.0,
         reboots=text_of(pairs["RebootProgram"]) is not None if "RebootProgram" in pairs else None,
+        started=time_of(pairs.get("BOOT_TIME", "")),
     )
 
 

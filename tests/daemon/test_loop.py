@@ -267,6 +267,21 @@ def test_as_long_as_slurmctld_knows_the_job_it_may_overwrite_the_comment(lab: La
     assert lab.store.comment_counts() == {"verified": 1}
 
 
+def test_what_a_new_slurmctld_sends_again_is_looked_at_however_old_it_is(lab: Lab) -> None:
+    """A backup that gave the control back had left what it was to tell slurmdbd (Slurm 26.05)."""
+    job = end_badly(lab, "n1")
+    lab.record(job, "n1")
+    lab.slurm.purge(job)
+    lab.run(1000, step=5)
+    assert lab.store.comment_counts() == {"verified": 1}
+    lab.clock.sleep(86400.0)
+    lab.slurm.start_again()
+    lab.slurm._records[-1].comment = "mine"
+    lab.run(300, step=5)
+    assert lab.comment(job).startswith("mine [nccl-slurm: ")
+    assert lab.store.comment_counts() == {"verified": 1}
+
+
 def test_what_ended_before_the_first_start_and_was_not_captured_is_left_alone(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     captured, foreign = lab.slurm.submit("n1", comment="mine"), lab.slurm.submit("n2", comment="mine")
