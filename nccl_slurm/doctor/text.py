@@ -129,7 +129,7 @@ def _not_seen(group: Sequence[Finding], under: Sequence[Finding], color: bool) -
         yield _line(replace(first, check="several checks"), color)
         yield from _wrapped(", ".join(one.check for one in group))
     yield from _explains([two for two in under if _belongs(two, first)])
-    yield f"     guide: {pointer.pointer(first.check)}{' ...' if len(group) > 1 else ''}"
+    yield f"     guide{', one by one' if len(group) > 1 else ''}: {pointer.pointer(first.check)}"
 
 
 def _explains(under: Sequence[Finding]) -> Iterator[str]:

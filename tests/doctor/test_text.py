@@ -38,8 +38,10 @@ def test_a_finding_of_no_node_names_none_in_its_commands() -> None:
         finding = Finding(check, "FAIL", "x", "P1", nodes=nodes, values={"job": "12"})
         return " ".join(Result(0.0, 1.0, [finding], {}, looked=Looked(["n1"])).commands(finding))
 
-    assert "NODE" in commands("scheduler.stuck-jobs") and "n1" not in commands("scheduler.stuck-jobs").split()
+    assert "ssh" not in commands("scheduler.stuck-jobs") and "squeue --jobs=12 " in commands("scheduler.stuck-jobs")
+    assert "n1" not in commands("scheduler.stuck-jobs").split()
     assert "n3" in commands("scheduler.stuck-jobs", "n3").split()
+    assert "ssh n1 systemctl" in commands("scheduler.limits")  # of the whole cluster: any node shows it
 
 
 def test_a_consequence_stands_under_its_cause_alone() -> None:
@@ -67,6 +69,7 @@ def test_one_reason_that_blinds_many_checks_is_told_once() -> None:
     text = told(*DARK)
     assert text.count("nvidia-smi: not found") == 1
     assert "-- UNKNOWN several checks n4: nvidia-smi: not found\n     node.ecc, node.clocks\n" in text
+    assert "     guide, one by one: nccl-slurm explain node.ecc\n" in text
     assert text.endswith("2 checks: 2 UNKNOWN")
 
 

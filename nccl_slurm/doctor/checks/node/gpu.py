@@ -390,13 +390,12 @@ def _processes(look: Look) -> Iterator[Finding]:
         yield look.fail("P1", text, *proofs, pid=str(left[0].get("pid")))
     elif unsure:
         proofs = [Proof(f"/proc/{row.get('pid')}/cgroup", f"{_named(row)} {row.get('cgroup')}") for row in unsure]
-        yield look.unknown(f"whether {len(unsure)} processes that hold a GPU are of a job can't be told", *proofs)
+        yield look.unknown("whether processes that hold a GPU are of a job can't be told", *proofs)
     elif told.get("more"):
-        yield look.unknown(f"{told['more']} more processes hold a GPU than are judged")
+        yield look.unknown("more processes hold a GPU than are judged", Proof("/proc", f"{told['more']} more"))
     elif told.get("unreadable") and look.seen.uid and not _nobody_computes(look):
-        yield look.unknown(
-            f"whether {told['unreadable']} processes of other users hold a GPU can't be seen: look as root"
-        )
+        proof = Proof("/proc", f"{told['unreadable']} processes of other users")
+        yield look.unknown("whether processes of other users hold a GPU can't be seen: look as root", proof)
     else:
         yield look.passed(f"{len(rows)} processes hold a GPU, each of a job, of a service, or a reader of counters")
 

@@ -256,7 +256,7 @@ def _counters(look: Look) -> Iterator[Finding]:
         yield _losing(look, wrong)
     elif ports is not None and (ports or links):
         read = Proof(_FOLDER, f"{len(ports or ()) + len(links)} counters over {hours:.0f} h")
-        yield look.passed("no port that tells loses or repeats packets", read)
+        yield look.passed("no port whose counters were read loses or repeats packets", read)
     elif ports is not None:
         raise NotObserved("no counters of ports or interfaces are told")
 

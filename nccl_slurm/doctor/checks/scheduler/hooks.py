@@ -73,7 +73,7 @@ def _of_node(name: str, node: Observation, wanted: Sequence[tuple[str, str]]) ->
     hidden = {path: why for path, why in files.unread.items() if _is_hidden(why)}
     for path, text, line in bad:
         proof = Proof(f"stat {path}", line)
-        yield Finding(HOOKS, "FAIL", text, "P0", (name,), proofs=[proof], values={"path": path})
+        yield Finding(HOOKS, "FAIL", text, "P0", (name,), proofs=[proof], values={"path": _plain(path)})
     if hidden or files.more:
         told = "; ".join(f"{path}: {why}" for path, why in sorted(hidden.items())[:4]) or "there are too many of them"
         yield Finding(HOOKS, "UNKNOWN", f"not all programs can be seen by this user: {told}", nodes=(name,))
@@ -82,6 +82,12 @@ def _of_node(name: str, node: Observation, wanted: Sequence[tuple[str, str]]) ->
         yield Finding(HOOKS, "UNKNOWN", text, nodes=(name,))
     elif not bad:
         yield Finding(HOOKS, "PASS", "all programs that slurm.conf names are there and can be run", nodes=(name,))
+
+
+def _plain(path: str) -> str:
+    """For commands: of a pattern the folder that it begins with."""
+    parts = path.split("/")
+    return path if not is_glob(path) else "/".join(parts[: next(i for i, part in enumerate(parts) if is_glob(part))])
 
 
 _EFFECT = {
@@ -136,15 +142,16 @@ def _of_controller(seen: SlurmObserved, patterns: Container[str]) -> Iterator[Fi
     user = int(found[1]) if found else ROOT
     for path, told in seen.here.items() if seen.on_controller else ():
         one, text = program(told), f"slurmctld runs {path}, which is not "
+        values = {"path": path, "own_path": path}
         if path in patterns:
             continue
         if one is None:
             proof = Proof(f"stat {path}", "No such file or directory")
-            yield Finding(HOOKS, "FAIL", text + "on this controller", "P1", proofs=[proof], values={"path": path})
+            yield Finding(HOOKS, "FAIL", text + "on this controller", "P1", proofs=[proof], values=values)
         elif one.runs_for(user) is False:
             proof = Proof(f"stat {path}", f"mode {one.mode:o}, owner {one.owner}")
             text += "executable" if not one.mode & 0o111 else f"executable for {seen.setting('SlurmUser')}"
-            yield Finding(HOOKS, "FAIL", text, "P1", proofs=[proof], values={"path": path})
+            yield Finding(HOOKS, "FAIL", text, "P1", proofs=[proof], values=values)
 
 
 def _flags(seen: SlurmObserved) -> Iterator[Finding]:

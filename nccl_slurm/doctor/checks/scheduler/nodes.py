@@ -8,7 +8,7 @@ from typing import NamedTuple
 from nccl_slurm.doctor.check import Finding, Priority, Proof, Status
 from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
 from nccl_slurm.doctor.checks.scheduler.shape import SlurmCheck
-from nccl_slurm.history.reasons import Reasons
+from nccl_slurm.history.reasons import Reasons, packaged
 from nccl_slurm.scheduler.client import NodeState
 
 __all__ = ["CHECKS"]
@@ -63,7 +63,7 @@ def _states(seen: SlurmObserved) -> Iterator[Finding]:
                 nodes=(node.name,),
                 since=node.reason_at,
                 proofs=[Proof("scontrol show node", _said(node))],
-                values={"state": node.full_state},
+                values={"state": node.full_state, **_reason(node)},
             )
     strange = [node.name for node in nodes if node.state not in _KNOWN]
     strange += sorted(set(seen.fields) - {node.name for node in seen.nodes})
@@ -102,6 +102,13 @@ def _means(node: NodeState, reasons: Reasons) -> str:
         return "; no reason is given"
     means = reasons.means(node.reason)
     return f"; {means or _OWNERS[reasons.classify(node.reason, node.reason_by).owner]}"
+
+
+def _reason(node: NodeState) -> dict[str, str]:
+    """The entry of `nccl-slurm explain`, which has the packaged rows."""
+    known = packaged().classify(node.reason, node.reason_by).id
+    told = known or ("not-responding" if "NOT_RESPONDING" in node.flags else None)
+    return {"reason": told} if told else {}
 
 
 def _said(node: NodeState) -> str:

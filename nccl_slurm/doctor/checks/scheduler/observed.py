@@ -27,7 +27,8 @@ class Plugin(NamedTuple):
 
 @dataclass(frozen=True)
 class SlurmObserved:
-    """``texts``: ping, config, nodes, partitions, queue, slurmdbd, munge, own-daemon → what was printed, or why not.
+    """``texts``: ping, config, nodes, partitions, queue, slurmdbd, munge, own-daemon → what was printed, or why not;
+    slurm.conf: the file, as this host has it. ``conf``: its path, empty where there is none.
 
     ``fleet``: the nodes that were looked at; ``chosen``: whom node states are asked of, empty for all. ``credentials``:
     node → what ``unmunge`` here says of its credential. ``here``: programs of slurmctld, as this host has them:
@@ -44,6 +45,7 @@ class SlurmObserved:
     on_controller: bool = False
     plugins: Sequence[Plugin] = ()
     reasons: Reasons = field(default_factory=packaged)
+    conf: str = ""
 
     def said(self, key: str) -> str:
         told = self.texts.get(key)

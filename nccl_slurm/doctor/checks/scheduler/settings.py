@@ -36,6 +36,9 @@ def _ipc(seen: SlurmObserved) -> Iterator[Finding]:
 
 def _ipc_of(name: str, node: Observation) -> Finding:
     """What the vendor left as a comment is the built-in value; drop-ins win over the file, the last one over all."""
+    if (init := _without_logind(node)) is not None:
+        text = f"PID 1 is {init} and no logind runs, so nobody removes shared memory at a user's logout"
+        return Finding(IPC, "NOT-APPLICABLE", text, nodes=(name,))
     try:
         files = node.files("logind")
     except NotObserved as error:
@@ -50,6 +53,15 @@ def _ipc_of(name: str, node: Observation) -> Finding:
     text = "RemoveIPC is on: when a user's last login on the node ends, shared memory of his running job is removed"
     proof = Proof(path, found.group().strip() if given else f"{found.group().strip()} (a comment: the built-in value)")
     return Finding(IPC, "WARN", text, "P1" if given else "P2", (name,), proofs=[proof])
+
+
+def _without_logind(node: Observation) -> str | None:
+    """The name of PID 1 where neither it is systemd nor a logind is there; None where it may be."""
+    try:
+        init, logind = node.text("init").strip(), node.reader("logind-runs")
+    except NotObserved:
+        return None
+    return init if init and init != "systemd" and logind == [] else None
 
 
 def _order(path: str) -> tuple[bool, str]:
@@ -172,7 +184,7 @@ def _daemon(seen: SlurmObserved) -> Iterator[Finding]:
 
 
 CHECKS = (
-    SlurmCheck(IPC, "logind leaves users' shared memory alone", _ipc, sources=("logind",)),
+    SlurmCheck(IPC, "logind leaves users' shared memory alone", _ipc, sources=("logind", "logind-runs", "init")),
     SlurmCheck(LIMITS, "Locked memory of slurmd and what is propagated", _limits, sources=("daemons", "rdma-devices")),
     SlurmCheck(CGROUP, "Jobs are held by cgroups", _cgroup),
     SlurmCheck(UNKILLABLE, "Time for processes to die before their node is drained", _unkillable),
