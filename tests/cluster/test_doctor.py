@@ -20,6 +20,7 @@ import pytest
 from nccl_slurm import schema
 from nccl_slurm.model import READER_STEP
 from tests.cluster.harness import NODES, Cluster
+from tests.cluster.processes import wait_until
 from tests.collect.sshd import Sshd, keys, running, skip_reason
 
 #: Whose tree says that shared memory of running jobs is removed.
@@ -105,6 +106,32 @@ def test_a_file_in_the_prolog_folder_that_would_drain_the_nodes(lab: Cluster) ->
         stray.unlink()
     assert found(told, "scheduler.hooks") == {("FAIL", "P0", ("n1", "n2"))} and told["exit"] == 1
     assert any("10-site.bak can be executed by nobody" in one["text"] for one in told["findings"])
+
+
+@pytest.mark.parametrize("user", ["alice", None])
+def test_suggested_commands_run_as_they_are_printed(lab: Cluster, user: str | None) -> None:
+    """Of a running job, for its owner and for root, whom Slurm lets make no step in it. They look at the rank itself:
+    a new step has other limits and another environment."""
+    rank = "ulimit -n 600; export RANK=$SLURM_PROCID WORLD_SIZE=2 NCCL_SOCKET_IFNAM=eth0; exec sleep 300"
+    job = lab.sbatch(f"#!/bin/sh\nsrun --ntasks-per-node=1 sh -c '{rank}'\n", "-N2", "-w", "n[1-2]")
+    lab.wait_job(job, {"RUNNING"})
+    words = ("doctor", "--job", job, "--only", "node.nofile,job.nccl-names", "--no-aws", "--json")
+
+    def commands() -> list[str]:
+        told = json.loads(lab.nccl_slurm(*words, user=user, check=False).stdout)
+        return [line for one in told["findings"] for line in one["commands"] if line.startswith(("s", "sudo"))]
+
+    def of_ranks() -> list[str]:
+        return [line for line in commands() if " /proc/" in line and not line.startswith("ssh")]
+
+    assert wait_until(lambda: len(of_ranks()) == 2, 60.0, every=1.0)
+    steps = of_ranks()
+    owner = re.compile(r"sudo (?:--preserve-env=SLURM_CONF )?-u alice (?=srun )")
+    assert [bool(owner.match(line)) for line in steps] == [user is None] * 2
+    said = [lab.run(["sh", "-c", owner.sub("", line)], user="alice").stdout for line in steps]
+    assert sorted(" ".join(one.split()) for one in said) == ["Max open files 600 600 files", "NCCL_SOCKET_IFNAM=eth0"]
+    (script,) = [line for line in commands() if "batch_script" in line]
+    assert "NCCL_SOCKET_IFNAM=eth0" in lab.run(["sh", "-c", script], user=user).stdout
 
 
 def test_a_job_of_somebody_else_is_not_looked_at(lab: Cluster) -> None:
