@@ -116,9 +116,15 @@ def suggested(
 
 
 def _for(reader: Reader, commands: Sequence[str], values: Mapping[str, str]) -> Iterator[str]:
+    """On the node itself a line for a step and one for SSH become the same."""
+    told: set[str] = set()
     for command in commands:
-        if (template := reader.template(command, values)) is not None:
-            yield reader.run(filled(template, reader.values(template, values)), values.get("owner", ""))
+        if (template := reader.template(command, values)) is None:
+            continue
+        line = reader.run(filled(template, reader.values(template, values)), values.get("owner", ""))
+        if (bare := line.removeprefix("sudo ")) not in told:
+            told.add(bare)
+            yield line
 
 
 def filled(command: str, values: Mapping[str, str]) -> str:

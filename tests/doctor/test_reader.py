@@ -97,8 +97,8 @@ def node(name: str, pid: int, way: str = "ssh", **row: Any) -> Observation:
 @pytest.mark.parametrize(
     ("check", "looked_at"),
     [
-        ("node.nofile", "grep 'open files' /proc/77/limits"),
-        ("node.stack", "grep 'stack' /proc/77/limits"),
+        ("node.nofile", "grep files /proc/77/limits"),
+        ("node.stack", "grep stack /proc/77/limits"),
         ("node.shm", "df -h /proc/77/root/dev/shm"),
     ],
 )
@@ -118,6 +118,13 @@ def test_of_slurmd_there_is_no_step() -> None:
     finding = Finding("node.nofile", "FAIL", "x", "P1", ["n1"], proofs=[Proof("/proc/5/limits", "x")])
     assert "ssh n1 sudo grep files /proc/5/limits" in commands(finding)
     assert not [line for line in commands(finding) if "srun" in line]
+
+
+def test_of_one_line_with_and_without_sudo_one_is_enough() -> None:
+    """What was read here as this user can be read again."""
+    finding = Finding("node.nofile", "FAIL", "x", "P1", ["vm"], proofs=[Proof("/proc/5/limits", "x")])
+    told = commands(finding, chosen=["vm"], ways={"local": ["vm"]})
+    assert [line for line in told if "/proc/" in line] == ["grep files /proc/5/limits"]
 
 
 def test_a_host_that_slurm_may_not_know_is_not_named_to_it() -> None:
