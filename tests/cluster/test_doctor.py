@@ -107,6 +107,43 @@ def test_a_file_in_the_prolog_folder_that_would_drain_the_nodes(lab: Cluster) ->
     assert any("10-site.bak can be executed by nobody" in one["text"] for one in told["findings"])
 
 
+@contextmanager
+def stray(lab: Cluster, key: str) -> Iterator[str]:
+    """A file that nobody can execute, in the folder of Prolog or Epilog."""
+    shown = lab.slurm("scontrol", "show", "config").stdout
+    folder = re.search(rf"^{key}\s*= (\S+/)\*$", shown, re.MULTILINE)
+    assert folder, shown
+    path = Path(folder.group(1)) / "90-site.bak"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o644)
+    try:
+        yield str(path)
+    finally:
+        path.unlink()
+
+
+@pytest.mark.parametrize(("key", "answered"), [("Prolog", 0), ("Epilog", 1)])
+def test_a_look_at_idle_nodes_drains_one_at_most_and_says_so(lab: Cluster, key: str, answered: int) -> None:
+    words = ("doctor", "--all-idle", "--only", "scheduler.hooks,scheduler.node-state,node.disk", "--no-aws")
+    with stray(lab, key) as path:
+        told = json.loads(lab.nccl_slurm(*words, "--json", check=False).stdout)
+        out = {name: state for name, state in lab.node_states().items() if state != "IDLE"}
+    assert len(told["nodes"]["ways"].get("job", [])) == answered
+    ((first, state),) = out.items()
+    assert "DRAIN" in state
+    (drained,) = [one for one in told["findings"] if one["check"] == "scheduler.node-state" and one["status"] == "FAIL"]
+    assert drained["nodes"] == [first] and "drained by the job of this look" in drained["text"]
+    unseen = [one for one in told["findings"] if one["check"] == "fleet.unreachable" and one["status"] == "UNKNOWN"]
+    ending = f"on {first} the look's own job ended in '{key} error', and Slurm drained it"
+    others = {node for one in unseen if ending in one["text"] for node in one["nodes"]}
+    assert others == set(NODES) - {first}
+    (resume,) = [line for one in told["findings"] for line in one["commands"] if "state=resume" in line]
+    assert f"nodename={first} " in resume
+    if answered:
+        (hook,) = [one for one in told["findings"] if one["check"] == "scheduler.hooks"]
+        assert path in hook["text"] and hook["text"].endswith("the end of this look's own job there drained the node")
+
+
 def test_a_job_of_somebody_else_is_not_looked_at(lab: Cluster) -> None:
     job = lab.sbatch("#!/bin/sh\nsleep 300\n", "-w", "n1")
     lab.wait_job(job, {"RUNNING"})

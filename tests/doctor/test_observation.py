@@ -63,6 +63,25 @@ def test_why_not() -> None:
             ask("k")
 
 
+@pytest.mark.parametrize(
+    ("owner", "who", "rights"),
+    [
+        ("", "this user may read", "look as root"),
+        (
+            "alice",
+            "alice (by the job's step) may read",
+            "read as alice, by the job's step; SSH as root sees more (--ssh)",
+        ),
+    ],
+)
+def test_a_step_reads_as_the_jobs_owner_whoever_looks(owner: str, who: str, rights: str) -> None:
+    """To root *look as root* is no help: Slurm lets the owner alone make a step."""
+    seen = Observation("n1", {"kernel": {"why": "no kernel line that this user may read"}}, owner=owner)
+    with pytest.raises(NotObserved) as caught:
+        seen.reader("kernel")
+    assert str(caught.value).endswith(who) and seen.more_rights == rights
+
+
 def test_files_that_may_not_be_read() -> None:
     seen = Observation("n1", {"k": {"texts": {}, "unread": {"/x": "Permission denied"}}})
     with pytest.raises(NotObserved, match="/x: Permission denied"):
