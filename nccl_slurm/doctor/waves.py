@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Condition
 
+from nccl_slurm.doctor.choose import closed
 from nccl_slurm.doctor.reach import NoPlace, Way
 from nccl_slurm.errors import SlurmError
 from nccl_slurm.history.reasons import Reasons, packaged
@@ -61,6 +62,7 @@ class Waves:
     reasons: Reasons = field(default_factory=packaged)
     stopped: str = ""
     out: Mapping[str, NodeState] = field(default_factory=dict)
+    _states: Mapping[str, NodeState] = field(default_factory=dict)
     _jobs: dict[str, _Job] = field(default_factory=dict)
     _all: bool = False
 
@@ -86,6 +88,12 @@ class Waves:
             self.stopped = f"of the look's own jobs on {fold(sorted(self._jobs))} none came through"
         return False
 
+    def refuses(self, node: str) -> str:
+        """Why none begins on this node any more; empty where one may, now or later. What somebody drained before our
+        job came is not by us, and is left alone."""
+        state = self._states.get(node)
+        return self.stopped or (closed(state) if state is not None and _is_out(state) else "")
+
     def begins(self, node: str, now: float) -> None:
         self._jobs[node] = _Job(now, few=any(job.well and job.over for job in self._jobs.values()))
 
@@ -94,6 +102,7 @@ class Waves:
 
     def saw(self, states: Mapping[str, NodeState], now: float) -> None:
         """``states``: as Slurm told them after all that was said to have ended had."""
+        self._states = states
         self.out = {node: states[node] for node in self._jobs if node in states and _is_out(states[node])}
         for node, job in self._jobs.items():
             settled = job.ended is not None and (job.well or now - job.ended >= _SETTLE_S)
@@ -164,11 +173,12 @@ class Gate:
         with self._changed:
             while True:
                 self._look()
-                if self.waves.admits(now := time.monotonic()):
+                admitted = self.waves.admits(now := time.monotonic())
+                if why := self.waves.refuses(node):
+                    raise NoPlace(why)
+                if admitted:
                     self.waves.begins(node, now)
                     return
-                if self.waves.stopped:
-                    raise NoPlace(self.waves.stopped)
                 self._changed.wait(_TICK_S)
 
     def _look(self) -> None:

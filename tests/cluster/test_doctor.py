@@ -162,7 +162,7 @@ def test_idle_nodes_one_hangs_one_is_down_one_is_busy(lab: Cluster, trees: Path)
     assert told["nodes"]["ways"] == {"job": ["n1"]}
     assert {one["node"] for one in told["nodes"]["silent"]} == {"n2", "n3", "n4"}
     assert ("FAIL", "P1", ("n3",)) in found(told, "fleet.unreachable")  # asked, and silent
-    assert ("UNKNOWN", None, ("n2", "n4")) in found(told, "fleet.unreachable")  # left alone
+    assert {("UNKNOWN", None, ("n2",)), ("UNKNOWN", None, ("n4",))} <= found(told, "fleet.unreachable")  # left alone
     assert ("FAIL", "P1", ("n4",)) in found(told, "scheduler.node-state")
     assert found(told, "scheduler.remove-ipc") >= {("WARN", "P1", ("n1",))}
     assert took < 90

@@ -111,6 +111,13 @@ def test_nothing_is_begun_on_many_nodes_while_no_job_came_through() -> None:
     assert begun(told, 60.0) == [] and told.stopped == "of the look's own jobs on n[1-4] none came through"
 
 
+def test_what_somebody_drained_before_our_job_came_is_left_alone_and_stops_nothing() -> None:
+    told = Waves()
+    begun(told, 0.0)
+    over(told, ["n1"], 1.0, n2=NodeState("n2", "IDLE", frozenset({"DRAIN"}), "a fan", "root"))
+    assert told.refuses("n2").startswith("it is IDLE+DRAIN") and not told.refuses("n3") and told.admits(1.0)
+
+
 def test_what_is_not_known_yet() -> None:
     told = Waves()
     begun(told, 0.0)
