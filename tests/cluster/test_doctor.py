@@ -88,30 +88,11 @@ def test_beside_a_job(lab: Cluster, trees: Path, user: str | None) -> None:
     assert [(row["state"], row["exitcode"]) for row in rows] == [("COMPLETED", "0:0")] * 3
 
 
-def test_a_file_in_the_prolog_folder_that_would_drain_the_nodes(lab: Cluster) -> None:
-    """Beside a job whose prolog has run already, and gone before another one begins."""
-    shown = lab.slurm("scontrol", "show", "config").stdout
-    prolog = re.search(r"^Prolog\S*\s*= (\S+/)\*$", shown, re.MULTILINE)
-    assert prolog, shown
-    job = lab.sbatch("#!/bin/sh\nsrun sleep 300\n", "-N2", "-w", "n[1-2]")
-    lab.wait_job(job, {"RUNNING"})
-    words = ("doctor", "--job", job, "--only", "scheduler.hooks,scheduler.own-hooks", "--no-aws", "--json")
-    stray = Path(prolog.group(1)) / "10-site.bak"
-    assert found(json.loads(lab.nccl_slurm(*words).stdout), "scheduler.hooks") == {("PASS", None, ("n1", "n2"))}
-    stray.write_text("#!/bin/sh\n")
-    try:
-        told = json.loads(lab.nccl_slurm(*words, check=False).stdout)
-    finally:
-        stray.unlink()
-    assert found(told, "scheduler.hooks") == {("FAIL", "P0", ("n1", "n2"))} and told["exit"] == 1
-    assert any("10-site.bak can be executed by nobody" in one["text"] for one in told["findings"])
-
-
 @contextmanager
 def stray(lab: Cluster, key: str) -> Iterator[str]:
     """A file that nobody can execute, in the folder of Prolog or Epilog."""
     shown = lab.slurm("scontrol", "show", "config").stdout
-    folder = re.search(rf"^{key}\s*= (\S+/)\*$", shown, re.MULTILINE)
+    folder = re.search(rf"^{key}\S*\s*= (\S+/)\*$", shown, re.MULTILINE)
     assert folder, shown
     path = Path(folder.group(1)) / "90-site.bak"
     path.write_text("#!/bin/sh\n")
@@ -120,6 +101,18 @@ def stray(lab: Cluster, key: str) -> Iterator[str]:
         yield str(path)
     finally:
         path.unlink()
+
+
+def test_a_file_in_the_prolog_folder_that_would_drain_the_nodes(lab: Cluster) -> None:
+    """Beside a job whose prolog has run already, and gone before another one begins."""
+    job = lab.sbatch("#!/bin/sh\nsrun sleep 300\n", "-N2", "-w", "n[1-2]")
+    lab.wait_job(job, {"RUNNING"})
+    words = ("doctor", "--job", job, "--only", "scheduler.hooks,scheduler.own-hooks", "--no-aws", "--json")
+    assert found(json.loads(lab.nccl_slurm(*words).stdout), "scheduler.hooks") == {("PASS", None, ("n1", "n2"))}
+    with stray(lab, "Prolog") as path:
+        told = json.loads(lab.nccl_slurm(*words, check=False).stdout)
+    assert found(told, "scheduler.hooks") == {("FAIL", "P0", ("n1", "n2"))} and told["exit"] == 1
+    assert any(f"{path} can be executed by nobody" in one["text"] for one in told["findings"])
 
 
 @pytest.mark.parametrize(("key", "answered"), [("Prolog", 0), ("Epilog", 1)])
