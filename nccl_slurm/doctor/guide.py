@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
-from nccl_slurm.doctor.check import Finding
+from nccl_slurm.doctor.check import BY_LOOK, Finding
 from nccl_slurm.doctor.reader import Reader
 from nccl_slurm.errors import InputError
 from nccl_slurm.hosts import HOST, fold
@@ -46,6 +46,7 @@ LABELS = ("Symptom", "Proof", "Cause", "Remedy", "Verify", "Blast radius", "Sour
 _BULLET = re.compile(r"- \*\*([A-Z][a-z ]+)(?: \(([a-z-]+)\))?:\*\* (.+)")
 _BLOCK = re.compile(rf"\*{re.escape(SUGGESTED)}\*\n\n```sh\n(.*?)```", re.DOTALL)
 _VALUE_MAX = 200
+_RESUME = "scontrol update nodename={nodes} state=resume  # once that is mended"
 #: Another shell reads these lines once more.
 _SECOND_SHELL = re.compile(r"(?:^|[|;&] *)(?:sudo )?(?:ssh|bash -c|sh -c|eval|su)\b")
 #: ``n1: df /proc/4711/root/dev/shm``
@@ -109,7 +110,9 @@ def suggested(
     """
     one = section(finding.check)
     values = _values(finding, site or Site())
-    lines = list(_for(reader, one.commands, values)) if reader else [filled(each, values) for each in one.commands]
+    resume = [_RESUME] if BY_LOOK.items() <= finding.values.items() else []
+    every = [*one.commands, *resume]
+    lines = list(_for(reader, every, values)) if reader else [filled(command, values) for command in every]
     if one.action == "reboot" and finding.status == "FAIL" and finding.values.get("action") != "replace":
         lines += _reboot(finding, site or Site(), compute)
     return tuple(lines)

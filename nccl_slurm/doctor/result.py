@@ -31,7 +31,7 @@ _OF_ANY_NODE = ("scheduler.limits", "scheduler.remove-ipc")
 class Looked:
     """``chosen``: to be looked at; ``of``: those it was sampled from, None: no sample. ``ways``: way → nodes that gave
     an answer. ``silent``: node → why it gave none. ``with_ranks``: nodes on which ranks were seen. ``blind``: nodes
-    were asked for, and Slurm does not tell which there are."""
+    were asked for, and Slurm does not tell which there are. ``unasked``: no check reads anything on those chosen."""
 
     chosen: Sequence[str] = ()
     of: int | None = None
@@ -39,6 +39,7 @@ class Looked:
     silent: Mapping[str, str] = field(default_factory=dict)
     with_ranks: Sequence[str] = ()
     blind: bool = False
+    unasked: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ class Result:
     @property
     def status(self) -> int:
         """0 nothing at P0 or P1, 1 findings, 3 nothing could be looked at: that no node answers is no finding then."""
-        silent = self.looked.blind or (bool(self.looked.chosen) and not any(self.looked.ways.values()))
+        asked = bool(self.looked.chosen) and not self.looked.unasked
+        silent = self.looked.blind or (asked and not any(self.looked.ways.values()))
         told = [one for one in self.findings if not (silent and one.check == UNREACHABLE)]
         if (worst(told) or "P2") < "P2":
             return _FOUND

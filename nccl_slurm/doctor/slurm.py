@@ -84,6 +84,11 @@ class AskedSlurm:
             self._kept[key] = self._ask(*_QUESTIONS[key])
         return self._kept[key]
 
+    def again(self, key: str) -> str:
+        """Asked anew: what it said before is forgotten, whatever comes. Raises SlurmUnreachable."""
+        self._kept.pop(key, None)
+        return self.said_or_raise(key)
+
     def said_or_raise(self, key: str) -> str:
         """Raises SlurmUnreachable."""
         told = self.said(key)
@@ -102,7 +107,9 @@ class AskedSlurm:
     def accounted(self, raw_id: int) -> Sequence[Accounted]:
         return self.client.accounting([raw_id])
 
-    def observed(self, now: float, fleet: Fleet, chosen: frozenset[str] = frozenset()) -> SlurmObserved:
+    def observed(
+        self, now: float, fleet: Fleet, chosen: frozenset[str] = frozenset(), by_look: Mapping[str, str] | None = None
+    ) -> SlurmObserved:
         """All questions at the same time: a slurmdbd that hangs costs its own limit alone."""
         with ThreadPoolExecutor(len(_QUESTIONS) + 1) as pool:
             munge = pool.submit(self._munge)
@@ -112,7 +119,7 @@ class AskedSlurm:
             conf, texts["slurm.conf"] = self._conf_file
             made = {name: node for name, node in fleet.nodes.items() if "munge" in node.found}
             credentials = dict(zip(made, pool.map(self._unmunged, made.values()), strict=True))
-        observed = SlurmObserved(now, texts, fleet, chosen, credentials)
+        observed = SlurmObserved(now, texts, fleet, chosen, credentials, by_look=by_look or {})
         here, on_controller = _here(observed)
         observed = replace(observed, here=here, on_controller=on_controller, conf=conf)
         return replace(observed, plugins=self.plugins(), reasons=self.reasons)

@@ -89,23 +89,53 @@ def test_beside_a_job(lab: Cluster, trees: Path, user: str | None) -> None:
     assert [(row["state"], row["exitcode"]) for row in rows] == [("COMPLETED", "0:0")] * 3
 
 
+@contextmanager
+def stray(lab: Cluster, key: str) -> Iterator[str]:
+    """A file that nobody can execute, in the folder of Prolog or Epilog."""
+    shown = lab.slurm("scontrol", "show", "config").stdout
+    folder = re.search(rf"^{key}\S*\s*= (\S+/)\*$", shown, re.MULTILINE)
+    assert folder, shown
+    path = Path(folder.group(1)) / "90-site.bak"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o644)
+    try:
+        yield str(path)
+    finally:
+        path.unlink()
+
+
 def test_a_file_in_the_prolog_folder_that_would_drain_the_nodes(lab: Cluster) -> None:
     """Beside a job whose prolog has run already, and gone before another one begins."""
-    shown = lab.slurm("scontrol", "show", "config").stdout
-    prolog = re.search(r"^Prolog\S*\s*= (\S+/)\*$", shown, re.MULTILINE)
-    assert prolog, shown
     job = lab.sbatch("#!/bin/sh\nsrun sleep 300\n", "-N2", "-w", "n[1-2]")
     lab.wait_job(job, {"RUNNING"})
     words = ("doctor", "--job", job, "--only", "scheduler.hooks,scheduler.own-hooks", "--no-aws", "--json")
-    stray = Path(prolog.group(1)) / "10-site.bak"
     assert found(json.loads(lab.nccl_slurm(*words).stdout), "scheduler.hooks") == {("PASS", None, ("n1", "n2"))}
-    stray.write_text("#!/bin/sh\n")
-    try:
+    with stray(lab, "Prolog") as path:
         told = json.loads(lab.nccl_slurm(*words, check=False).stdout)
-    finally:
-        stray.unlink()
     assert found(told, "scheduler.hooks") == {("FAIL", "P0", ("n1", "n2"))} and told["exit"] == 1
-    assert any("10-site.bak can be executed by nobody" in one["text"] for one in told["findings"])
+    assert any(f"{path} can be executed by nobody" in one["text"] for one in told["findings"])
+
+
+@pytest.mark.parametrize(("key", "answered"), [("Prolog", 0), ("Epilog", 1)])
+def test_a_look_at_idle_nodes_drains_one_at_most_and_says_so(lab: Cluster, key: str, answered: int) -> None:
+    words = ("doctor", "--all-idle", "--only", "scheduler.hooks,scheduler.node-state,node.disk", "--no-aws")
+    with stray(lab, key) as path:
+        told = json.loads(lab.nccl_slurm(*words, "--json", check=False).stdout)
+        out = {name: state for name, state in lab.node_states().items() if state != "IDLE"}
+    assert len(told["nodes"]["ways"].get("job", [])) == answered
+    ((first, state),) = out.items()
+    assert "DRAIN" in state
+    (drained,) = [one for one in told["findings"] if one["check"] == "scheduler.node-state" and one["status"] == "FAIL"]
+    assert drained["nodes"] == [first] and "drained by the job of this look" in drained["text"]
+    unseen = [one for one in told["findings"] if one["check"] == "fleet.unreachable" and one["status"] == "UNKNOWN"]
+    ending = f"on {first} the look's own job ended in '{key} error', and Slurm drained it"
+    others = {node for one in unseen if ending in one["text"] for node in one["nodes"]}
+    assert others == set(NODES) - {first}
+    (resume,) = [line for one in told["findings"] for line in one["commands"] if "state=resume" in line]
+    assert f"nodename={first} " in resume
+    if answered:
+        (hook,) = [one for one in told["findings"] if one["check"] == "scheduler.hooks"]
+        assert path in hook["text"] and hook["text"].endswith("the end of this look's own job there drained the node")
 
 
 @pytest.mark.parametrize("user", ["alice", None])
@@ -152,7 +182,7 @@ def test_idle_nodes_one_hangs_one_is_down_one_is_busy(lab: Cluster, trees: Path)
     assert told["nodes"]["ways"] == {"job": ["n1"]}
     assert {one["node"] for one in told["nodes"]["silent"]} == {"n2", "n3", "n4"}
     assert ("FAIL", "P1", ("n3",)) in found(told, "fleet.unreachable")  # asked, and silent
-    assert ("UNKNOWN", None, ("n2", "n4")) in found(told, "fleet.unreachable")  # left alone
+    assert {("UNKNOWN", None, ("n2",)), ("UNKNOWN", None, ("n4",))} <= found(told, "fleet.unreachable")  # left alone
     assert ("FAIL", "P1", ("n4",)) in found(told, "scheduler.node-state")
     assert found(told, "scheduler.remove-ipc") >= {("WARN", "P1", ("n1",))}
     assert took < 90

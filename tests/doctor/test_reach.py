@@ -44,7 +44,7 @@ def test_ways_are_tried_in_turn() -> None:
 @pytest.mark.parametrize(
     ("ways", "why", "tried"),
     [
-        ([], "no SSH account", False),
+        ([], "there is no way to it", False),
         ([NoPlace("busy")], "busy", False),
         ([Unreached("no route")], "no route", True),
         ([ZeroDivisionError("a fault of ours")], "a fault of ours", True),

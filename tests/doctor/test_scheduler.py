@@ -15,6 +15,7 @@ from nccl_slurm.doctor import registry
 from nccl_slurm.doctor.check import Check, Finding, NotObserved, judged
 from nccl_slurm.doctor.checks.scheduler.observed import Plugin, SlurmObserved
 from nccl_slurm.doctor.observation import Fleet, Observation
+from nccl_slurm.doctor.pointer import commands
 from nccl_slurm.doctor.result import Result
 from nccl_slurm.history.reasons import load
 
@@ -327,6 +328,50 @@ HOOK = "/etc/slurm/prolog.d/10-site"
 )
 def test_hooks(prolog: str, hooks: Mapping[str, Any], expected: set[Any]) -> None:
     assert words(found("hooks", seen(change={"Prolog": prolog}, fleet=fleet(n1={"hooks": hooks})))) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "ending", "effect"),
+    [
+        ("Epilog", None, "the end of the next job there drains the node"),
+        ("Epilog", "", "the end of the next job there drains the node"),
+        ("Epilog", "prolog-error", "the end of the next job there drains the node"),
+        ("Epilog", "epilog-error", "the end of this look's own job there drained the node"),
+        ("Prolog", "prolog-error", "this look's own job there drained the node"),
+        ("Prolog", None, "the next job there drains the node"),
+    ],
+)
+def test_what_came_of_a_hook_that_cannot_be_run(key: str, ending: str | None, effect: str) -> None:
+    by_look = {} if ending is None else {"n1": ending}
+    told = fleet(n1={"hooks": {"texts": {HOOK: "100644 0 0 5 1.0"}}})
+    (one,) = found("hooks", seen(change={key: HOOK}, fleet=told, by_look=by_look))
+    assert one.text.endswith(f"; {effect}")
+    assert any("state=resume" in line for line in commands(one)) == ("drained" in effect)
+
+
+@pytest.mark.parametrize(
+    ("reason", "ending", "words_", "resume"),
+    [
+        ("Prolog error", "prolog-error", "drained by the job of this look", True),
+        ("gpu test failed", "", "since a job of this look was there", False),
+        ("Prolog error", None, "IDLE+DRAIN: takes no new job", False),
+    ],
+)
+def test_a_node_that_the_looks_own_job_drained(reason: str, ending: str | None, words_: str, resume: bool) -> None:
+    by_look = {} if ending is None else {"n1": ending}
+    (one,) = found("node-state", seen(nodes=node("n1", "IDLE+DRAIN", reason), by_look=by_look))
+    assert words_ in one.text
+    assert ("scontrol update nodename=n1 state=resume  # once that is mended" in commands(one)) == resume
+
+
+@pytest.mark.parametrize("check", ["hooks", "remove-ipc", "limits"])
+@pytest.mark.parametrize(
+    ("silent", "said"),
+    [({}, "are seen where nodes are looked at: --nodes or --job"), ({"n1": "busy"}, "no node that was chosen gave")],
+)
+def test_why_nothing_is_known_of_nodes(check: str, silent: Mapping[str, str], said: str) -> None:
+    told = found(check, seen(change={"Prolog": HOOK}, fleet=Fleet({}, silent)))
+    assert [said in one.text for one in told if one.status == "UNKNOWN"] == [True]
 
 
 TASK = "/etc/slurm/tp.sh"

@@ -25,6 +25,7 @@ CAUSE = Finding(
 UNDER = Finding("node.nvlink", "FAIL", "no link", "P0", nodes=("n1", "n2"), explained_by="node.fabric-manager")
 OTHER = Finding("node.nvlink", "WARN", "few links", "P2", nodes=("n3",))
 DARK = [Finding(f"node.{name}", "UNKNOWN", "nvidia-smi: not found", nodes=("n4",)) for name in ("ecc", "clocks")]
+NAMES = ("n1", "n2", "n3", "n4")
 LOOKED = Looked(["n1", "n2", "n3", "n4"], ways={"ssh": ["n1", "n2", "n3", "n4"]})
 
 
@@ -50,6 +51,19 @@ def test_a_consequence_stands_under_its_cause_alone() -> None:
     assert "     explains node.nvlink on n[1-2]: no link\n" in text
     assert text.count("no link") == 1 and "P2 WARN node.nvlink n3: few links" in text
     assert "guide: nccl-slurm explain node.fabric-manager" in text
+
+
+def test_each_of_two_causes_explains_its_own_nodes_and_the_list_is_told_once() -> None:
+    checks = [f"node.c{number}" for number in range(7)]
+    why = "the node gave no observation"
+    dark = [Finding(one, "UNKNOWN", why, nodes=NAMES, explained_by="fleet.unreachable") for one in checks]
+    causes = [
+        Finding("fleet.unreachable", "UNKNOWN", f"was not looked at: {nodes[0]}", nodes=nodes)
+        for nodes in (NAMES[:2], NAMES[2:])
+    ]
+    text = told(*causes, *dark)
+    assert "explains 7 checks on n[1-2]: node.c0" in text and "explains the same 7 checks on n[3-4]\n" in text
+    assert text.count("node.c0") == 1 and "on n[1-4]" not in text
 
 
 def test_what_a_consequence_found_is_told_short_and_harmless() -> None:

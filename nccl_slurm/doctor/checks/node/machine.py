@@ -197,7 +197,7 @@ def ranks(seen: Observation) -> list[Mapping[str, Any]]:
     found = rows(told["ranks"])
     unreadable = told.get("unreadable")
     if not found and unreadable:
-        raise NotObserved("processes of the job belong to another user: look as that user, or as root")
+        raise NotObserved(f"processes of the job belong to another user: {seen.more_rights}")
     return found
 
 

@@ -29,7 +29,7 @@ _TRUE = ("yes", "true", "1", "on")
 def _ipc(seen: SlurmObserved) -> Iterator[Finding]:
     """With RemoveIPC the end of a user's last login takes /dev/shm files of his running job with it."""
     if not seen.fleet.nodes:
-        raise NotObserved("logind.conf is seen where nodes are looked at: --nodes or --job")
+        raise NotObserved(seen.unseen("settings of logind"))
     for name, node in seen.fleet.nodes.items():
         yield _ipc_of(name, node)
 
@@ -77,7 +77,7 @@ def _limits(seen: SlurmObserved) -> Iterator[Finding]:
     found = [one for name, node in seen.fleet.nodes.items() for one in _limits_of(name, node)]
     yield from found
     if not found:
-        yield Finding(LIMITS, "UNKNOWN", "slurmd's limits are seen where nodes are looked at: --nodes or --job")
+        yield Finding(LIMITS, "UNKNOWN", seen.unseen("slurmd's limits"))
 
 
 def _propagated(seen: SlurmObserved) -> str | None:
