@@ -280,7 +280,8 @@ def _run(
             raise NoPlace(f"its answer is larger than {_MAX_BYTES >> 20} MiB")
         data = os.pread(out.fileno(), _MAX_BYTES, 0)
         if not data:
-            raise Unreached(f"{os.path.basename(argv[0])}: {_last(os.pread(error.fileno(), 1 << 16, 0))}")
+            name = os.path.basename(argv[0])
+            raise Unreached(f"{name}: {_last(os.pread(error.fileno(), 1 << 16, 0)).removeprefix(f'{name}: ')}")
         return data
 
 
