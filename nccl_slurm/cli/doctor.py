@@ -94,10 +94,13 @@ def command(
     config_path: str | None,
     **options: Any,
 ) -> None:
-    """Check Slurm, nodes, a job, and AWS: what is wrong, how it is proven, what to do. Changes nothing.
+    """Check Slurm, nodes, a job, and AWS: what is wrong, how it is proven, what to do. Changes no setting and no state.
 
     Nodes are read at the same time: by a step beside the job (as its owner), by a job of a minute on an idle node, else
     by SSH (docs/doctor.md). With no choice of nodes, Slurm and AWS alone are asked.
+
+    A look at an idle node starts a job of its own there, which runs the site's prolog and epilog: where these are
+    broken Slurm drains it, and then no further one is begun. --ssh starts none.
 
     \b
     Exit status: 0 nothing at P0 or P1; 1 findings; 2 usage or configuration;

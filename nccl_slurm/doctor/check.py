@@ -13,6 +13,7 @@ from typing import Literal, Protocol, TypeVar, get_args
 
 __all__ = [
     "AREAS",
+    "BY_LOOK",
     "ID",
     "PRIORITIES",
     "STATUSES",
@@ -36,6 +37,9 @@ PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 AREAS: tuple[Area, ...] = get_args(Area)
 #: ``node.gpu-count``: the area, then the noun. Also the section of the guide that explains the finding.
 ID = re.compile(r"(?:scheduler|node|job|fleet|aws)\.[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
+
+#: Values of a finding whose nodes were drained by the doctor's own job: after the remedy they are to be resumed.
+BY_LOOK: Mapping[str, str] = {"drained_by": "this look"}
 
 Observed = TypeVar("Observed", contravariant=True)
 

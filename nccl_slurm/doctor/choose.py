@@ -9,7 +9,7 @@ from nccl_slurm.errors import InputError, UnknownJob
 from nccl_slurm.hosts import expand
 from nccl_slurm.scheduler.client import Accounted, LiveJob, NodeState
 
-__all__ = ["Choice", "all_idle", "answers", "beside", "given", "is_idle", "listed", "of_job", "sampled"]
+__all__ = ["Choice", "all_idle", "answers", "beside", "closed", "given", "is_idle", "listed", "of_job", "sampled"]
 
 #: Flags of a node that is idle all the same.
 _HARMLESS = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE"})
@@ -44,6 +44,23 @@ def answers(node: NodeState) -> bool:
     """As far as Slurm knows. A step on a node whose slurmd does not answer ends as cancelled, and shows in the job's
     DerivedExitCode."""
     return not node.failed and "NOT_RESPONDING" not in node.flags and node.state != "UNKNOWN"
+
+
+def closed(node: NodeState | None) -> str:
+    """Why Slurm starts nothing of ours there, neither a step nor a job."""
+    if node is None:
+        return "it is not known to be idle: Slurm tells no state of it"
+    if node.failed:
+        why = "Slurm starts nothing there"
+    elif not answers(node):
+        why = "its slurmd does not answer Slurm, and what is started there hangs or ends as cancelled"
+    elif "DRAIN" in node.flags:
+        why = "Slurm starts no job there"
+    elif node.state in ("ALLOCATED", "MIXED"):
+        why = "it has jobs, and none of ours is started beside them"
+    else:
+        why = "a job of ours is started on idle nodes alone"
+    return f"it is {node.full_state}: {why}"
 
 
 def of_job(job_id: str, live: Sequence[LiveJob], accounted: Sequence[Accounted]) -> Choice:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
-from nccl_slurm.doctor.check import Finding
+from nccl_slurm.doctor.check import BY_LOOK, Finding
+from nccl_slurm.doctor.reader import Reader
 from nccl_slurm.errors import InputError
 from nccl_slurm.hosts import HOST, fold
 from nccl_slurm.model import ACTIONS
@@ -45,8 +46,11 @@ LABELS = ("Symptom", "Proof", "Cause", "Remedy", "Verify", "Blast radius", "Sour
 _BULLET = re.compile(r"- \*\*([A-Z][a-z ]+)(?: \(([a-z-]+)\))?:\*\* (.+)")
 _BLOCK = re.compile(rf"\*{re.escape(SUGGESTED)}\*\n\n```sh\n(.*?)```", re.DOTALL)
 _VALUE_MAX = 200
+_RESUME = "scontrol update nodename={nodes} state=resume  # once that is mended"
 #: Another shell reads these lines once more.
 _SECOND_SHELL = re.compile(r"(?:^|[|;&] *)(?:sudo )?(?:ssh|bash -c|sh -c|eval|su)\b")
+#: ``n1: df /proc/4711/root/dev/shm``
+_OF_A_PROCESS = re.compile(r"(?:(\S+): )?(?:\w+ )?/proc/([0-9]{1,8})/")
 _BUSY = "# {0}: recovery is in progress ({1}), so nothing is to be run now"
 _ROLE = "# {0} may be a Slurm controller: plan a fail-over first, never reboot it unplanned, never replace it"
 
@@ -95,18 +99,35 @@ def sections() -> Mapping[str, Section]:
     return found
 
 
-def suggested(finding: Finding, *, site: Site | None = None, compute: Container[str] = ()) -> tuple[str, ...]:
+def suggested(
+    finding: Finding, *, site: Site | None = None, compute: Container[str] = (), reader: Reader | None = None
+) -> tuple[str, ...]:
     """The section's commands with the finding's values; a reboot where the section's action is one, and the finding's
     own is not ``replace``: a board that is to be returned (RMA) is not healed by it.
 
     ``compute``: nodes known to run neither controller, database nor login; all others count as controllers.
+    ``reader``: who is to run them, None: all of them, for nobody yet.
     """
     one = section(finding.check)
     values = _values(finding, site or Site())
-    lines = [filled(command, values) for command in one.commands]
+    resume = [_RESUME] if BY_LOOK.items() <= finding.values.items() else []
+    every = [*one.commands, *resume]
+    lines = list(_for(reader, every, values)) if reader else [filled(command, values) for command in every]
     if one.action == "reboot" and finding.status == "FAIL" and finding.values.get("action") != "replace":
         lines += _reboot(finding, site or Site(), compute)
     return tuple(lines)
+
+
+def _for(reader: Reader, commands: Sequence[str], values: Mapping[str, str]) -> Iterator[str]:
+    """On the node itself a line for a step and one for SSH become the same."""
+    told: set[str] = set()
+    for command in commands:
+        if (template := reader.template(command, values)) is None:
+            continue
+        line = reader.run(filled(template, reader.values(template, values)), values.get("owner", ""))
+        if (bare := line.removeprefix("sudo ")) not in told:
+            told.add(bare)
+            yield line
 
 
 def filled(command: str, values: Mapping[str, str]) -> str:
@@ -125,11 +146,20 @@ def _word(name: str, value: str | None, *, plain: bool) -> str:
 
 def _values(finding: Finding, site: Site) -> dict[str, str]:
     """``node``: the first of the finding's own, ``nodes``: all, folded; both host names alone. Of several instances
-    the first."""
+    the first. ``pid``: of the process that the proof names, and then ``node`` is where that one is."""
     named = [node for node in finding.nodes if HOST.match(node)]
-    own = {"node": named[0], "nodes": fold(named)} if named else {}
+    own = {"node": named[0], "nodes": fold(named), **_process(finding, named)} if named else {}
     told = {"cluster": site.aws_cluster, "region": site.region, **finding.values}
     return {**told, "instance_id": told.get("instance_id", "").partition(" ")[0], **own}
+
+
+def _process(finding: Finding, named: Sequence[str]) -> dict[str, str]:
+    """Of findings that were folded over nodes no one process is in the values."""
+    if "pid" in finding.values:
+        return {}
+    found = (match for proof in finding.proofs if (match := _OF_A_PROCESS.match(proof.source)))
+    places = ((match[1] or named[0], match[2]) for match in found)
+    return next(({"node": node, "pid": pid} for node, pid in places if node in named), {})
 
 
 def _reboot(finding: Finding, site: Site, compute: Container[str]) -> Iterator[str]:

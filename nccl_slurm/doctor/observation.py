@@ -46,6 +46,7 @@ class Observation:
 
     ``since``: what is older is of no matter (the job's start, ``--since``), None: since the boot. ``slurm``: Slurm's
     fields of this node (``scontrol -o show node``) up to the texts of administrators, empty where it was not asked.
+    ``owner``: of the job whose step read it, empty where none did: Slurm lets nobody else, and root becomes that user.
     ``gpus``: the GPUs that Slurm let the reading process see (``["0", "1"]``), None where it was not confined by a job.
     """
 
@@ -63,6 +64,19 @@ class Observation:
     offset_s: float | None = None
     since: float | None = None
     slurm: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
+
+    @property
+    def user(self) -> str:
+        """Who read it, in words."""
+        return f"{self.owner} (by the job's step)" if self.owner else "this user"
+
+    @property
+    def more_rights(self) -> str:
+        """How to see what the reader was not let see. Root's look at a running job is its owner's, too."""
+        if not self.owner:
+            return "look as root"
+        return f"read as {self.owner}, by the job's step; SSH as root sees more (--ssh)"
 
     def text(self, key: str, *, part: bool = False) -> str:
         """Of a source that is one file, or of the first of its files that is there. A command: its standard output,
@@ -127,7 +141,7 @@ class Observation:
         if not isinstance(one, dict):
             raise NotObserved(f"{key}: not read on this node")
         if "why" in one:
-            raise NotObserved(f"{key}: {str(one['why'])[:300]}")
+            raise NotObserved(f"{key}: {str(one['why'])[:300].replace('this user', self.user)}")
         return one
 
 

@@ -7,6 +7,7 @@ from collections.abc import Container
 from typing import Any
 
 from nccl_slurm.doctor.check import Finding
+from nccl_slurm.doctor.reader import Reader
 from nccl_slurm.errors import InputError
 from nccl_slurm.recommend.site import Site
 
@@ -25,9 +26,11 @@ def section(check: str) -> Any:
         return None
 
 
-def commands(finding: Finding, site: Site | None = None, compute: Container[str] = ()) -> tuple[str, ...]:
+def commands(
+    finding: Finding, site: Site | None = None, compute: Container[str] = (), reader: Reader | None = None
+) -> tuple[str, ...]:
     """For a person to run. Empty for what is no fault, and for what follows from another finding."""
     if finding.status not in ("FAIL", "WARN", "UNKNOWN") or finding.explained_by or section(finding.check) is None:
         return ()
-    found = importlib.import_module("nccl_slurm.doctor.guide").suggested(finding, site=site, compute=compute)
-    return tuple(found)
+    guide = importlib.import_module("nccl_slurm.doctor.guide")
+    return tuple(guide.suggested(finding, site=site, compute=compute, reader=reader))

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -25,7 +25,19 @@ from typing import Any, Protocol
 from nccl_slurm.errors import NcclSlurmError, RemoteError
 from nccl_slurm.model import DOCTOR_JOB, READER_STEP
 
-__all__ = ["NO_PYTHON", "Answer", "Here", "IdleJob", "JobStep", "NoPlace", "Ssh", "Unreached", "Way", "ask_all"]
+__all__ = [
+    "NO_PYTHON",
+    "Answer",
+    "Closed",
+    "Here",
+    "IdleJob",
+    "JobStep",
+    "NoPlace",
+    "Ssh",
+    "Unreached",
+    "Way",
+    "ask_all",
+]
 
 #: Beyond what the reader may take there, for the way and for what has to be killed.
 _SPARE_S = 15.0
@@ -77,6 +89,9 @@ class Way(Protocol):
     def ask(self, node: str, program: bytes, limit_s: float) -> bytes:
         """What the node prints. ``limit_s``: for the program there. Raises `Unreached`."""
         ...
+
+
+Place = Callable[[str, Way], AbstractContextManager[None]]
 
 
 def feed(limit_s: float) -> str:
@@ -201,6 +216,17 @@ class Here:
         return _run([self.python, "-I", "-S", "-B", "-"], program, limit_s + _SPARE_S, environment, {})
 
 
+@dataclass(frozen=True)
+class Closed:
+    """No way at all."""
+
+    why: str
+    name: str = "none"
+
+    def ask(self, node: str, program: bytes, limit_s: float) -> bytes:
+        raise NoPlace(self.why)
+
+
 def _joined(chunks: Iterator[bytes]) -> bytes:
     parts, size = [], 0
     for chunk in chunks:
@@ -254,7 +280,8 @@ def _run(
             raise NoPlace(f"its answer is larger than {_MAX_BYTES >> 20} MiB")
         data = os.pread(out.fileno(), _MAX_BYTES, 0)
         if not data:
-            raise Unreached(f"{os.path.basename(argv[0])}: {_last(os.pread(error.fileno(), 1 << 16, 0))}")
+            name = os.path.basename(argv[0])
+            raise Unreached(f"{name}: {_last(os.pread(error.fileno(), 1 << 16, 0)).removeprefix(f'{name}: ')}")
         return data
 
 
@@ -298,14 +325,16 @@ def ask_all(
     *,
     limit_s: float,
     at_once: int = 128,
+    place: Place = lambda node, way: nullcontext(),
 ) -> Iterator[Answer]:
-    """As they come. ``ways`` of a node are tried in turn. A node that hangs holds one of ``at_once`` places for as long
-    as its ways have limits, and no other node."""
+    """As they come. ``ways`` of a node are tried in turn, each in its ``place``, which may be waited for, or refused by
+    NoPlace. A node that hangs holds one of ``at_once`` places for as long as its ways have limits, and no other node.
+    """
     waiting, running = list(reversed(nodes)), set[Future[Answer]]()
     while waiting or running:
         while waiting and len(running) < at_once:
             node = waiting.pop()
-            running.add(_started(partial(_ask, node, ways(node), program(node), limit_s)))
+            running.add(_started(partial(_ask, node, ways(node), program(node), limit_s, place)))
         done, running = wait(running, return_when=FIRST_COMPLETED)
         for future in done:
             yield future.result()
@@ -325,17 +354,17 @@ def _started(work: Callable[[], Answer]) -> Future[Answer]:
     return future
 
 
-def _ask(node: str, ways: Sequence[Way], program: bytes, limit_s: float) -> Answer:
+def _ask(node: str, ways: Sequence[Way], program: bytes, limit_s: float, place: Place) -> Answer:
     whys, tried = [], False
     for way in ways:
-        sent = time.time()
         try:
-            return Answer(node, way.name, way.ask(node, program, limit_s), "", sent, time.time(), tried=True)
+            with place(node, way):
+                sent = time.time()
+                return Answer(node, way.name, way.ask(node, program, limit_s), "", sent, time.time(), tried=True)
         except Unreached as error:
             tried = tried or not isinstance(error, NoPlace)
             whys.append(f"{error} ({way.name})" if len(ways) > 1 else str(error))
         except Exception as error:  # a fault of ours, or of a library: it must not cost the other nodes
             tried = True
             whys.append(f"{type(error).__name__}: {error} ({way.name})")
-    why = "; ".join(whys) or "it is not known to be idle, and there is no SSH account for it"
-    return Answer(node, "", why=why, tried=tried)
+    return Answer(node, "", why="; ".join(whys) or "there is no way to it", tried=tried)

@@ -12,6 +12,7 @@ from nccl_slurm.doctor import pointer
 from nccl_slurm.doctor.check import STATUSES, Finding
 from nccl_slurm.doctor.fold import worst
 from nccl_slurm.doctor.judge import UNREACHABLE
+from nccl_slurm.doctor.reader import Reader
 from nccl_slurm.hosts import fold
 from nccl_slurm.recommend.site import Site
 from nccl_slurm.report.escalation import Escalation, as_json, of_findings
@@ -22,13 +23,15 @@ __all__ = ["SCHEMA", "Looked", "Result"]
 SCHEMA = "nccl-slurm/doctor/1"
 _TEXT = 600
 _CLEAN, _FOUND, _UNSEEN = 0, 1, 3
+#: Settings of the whole cluster, which any node shows.
+_OF_ANY_NODE = ("scheduler.limits", "scheduler.remove-ipc")
 
 
 @dataclass(frozen=True)
 class Looked:
     """``chosen``: to be looked at; ``of``: those it was sampled from, None: no sample. ``ways``: way → nodes that gave
     an answer. ``silent``: node → why it gave none. ``with_ranks``: nodes on which ranks were seen. ``blind``: nodes
-    were asked for, and Slurm does not tell which there are."""
+    were asked for, and Slurm does not tell which there are. ``unasked``: no check reads anything on those chosen."""
 
     chosen: Sequence[str] = ()
     of: int | None = None
@@ -36,6 +39,7 @@ class Looked:
     silent: Mapping[str, str] = field(default_factory=dict)
     with_ranks: Sequence[str] = ()
     blind: bool = False
+    unasked: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ class Result:
     @property
     def status(self) -> int:
         """0 nothing at P0 or P1, 1 findings, 3 nothing could be looked at: that no node answers is no finding then."""
-        silent = self.looked.blind or (bool(self.looked.chosen) and not any(self.looked.ways.values()))
+        asked = bool(self.looked.chosen) and not self.looked.unasked
+        silent = self.looked.blind or (asked and not any(self.looked.ways.values()))
         told = [one for one in self.findings if not (silent and one.check == UNREACHABLE)]
         if (worst(told) or "P2") < "P2":
             return _FOUND
@@ -79,10 +84,20 @@ class Result:
         """What the finding itself does not name is that of the run: job, a node, controller, region. What Slurm or AWS
         says of no node is of none of those that were looked at either."""
         ours = self._values()
-        if not finding.nodes and finding.check.startswith(("scheduler.", "aws.")):
+        if not finding.nodes and finding.check.startswith(("scheduler.", "aws.")) and finding.check not in _OF_ANY_NODE:
             ours = {key: value for key, value in ours.items() if key not in ("node", "nodes")}
+        if finding.values.get("job", self.job) == self.job:
+            ours |= self._step()
+        if peer := next((node for node in self.looked.chosen if node not in finding.nodes[:1]), None):
+            ours |= {"peer": peer} if finding.nodes else {}
         told = replace(finding, values={**ours, **finding.values})
-        return pointer.commands(told, self.site, self.compute)
+        return pointer.commands(told, self.site, self.compute, Reader.here(local="local" in self.looked.ways))
+
+    def _step(self) -> Mapping[str, str]:
+        """Of the job that was asked for, while it runs: what a step beside it takes."""
+        of_job = (one.values for one in self.findings if one.values.get("job") == self.job and "owner" in one.values)
+        told = next(of_job, {})
+        return {key: told[key] for key in ("owner", "raw_job", "batch_job") if key in told}
 
     def _values(self) -> dict[str, str]:
         chosen = list(self.looked.chosen)

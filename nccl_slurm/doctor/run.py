@@ -20,6 +20,8 @@ from nccl_slurm.config import Config
 from nccl_slurm.doctor import choose, registry, sources, sweep
 from nccl_slurm.doctor.aws.place import find
 from nccl_slurm.doctor.check import AREAS, Area, Check, Finding, NotObserved
+from nccl_slurm.doctor.checks.scheduler.nodes import NODE_STATE
+from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
 from nccl_slurm.doctor.choose import Choice
 from nccl_slurm.doctor.fold import folded
 from nccl_slurm.doctor.judge import UNREACHABLE, has_ranks, observation_of, of_node, safely, silent_nodes
@@ -31,6 +33,7 @@ from nccl_slurm.doctor.result import Looked, Result
 from nccl_slurm.doctor.roles import addresses_of, compute_nodes, controller_hosts, database_hosts
 from nccl_slurm.doctor.site import SOURCES, is_hyperpod, site_of
 from nccl_slurm.doctor.slurm import AskedSlurm
+from nccl_slurm.doctor.waves import Gate, Waves, by_look
 from nccl_slurm.doctor.ways import Ways
 from nccl_slurm.doctor.wish import Wish, narrowed, wanted
 from nccl_slurm.errors import InputError, NcclSlurmError, SlurmError, SlurmUnreachable
@@ -160,6 +163,15 @@ def _raw(job: str | None) -> int | None:
     return int(job)
 
 
+def _by_name(said: str) -> Mapping[str, NodeState]:
+    return {node.name: node for node in text.read_nodes(said)}
+
+
+def _with_ending(answer: Answer, waves: Waves) -> Answer:
+    """srun's own words do not tell that a prolog failed."""
+    return replace(answer, why=f"{waves.ending(answer.node)} ({answer.why})") if answer.node in waves.out else answer
+
+
 @dataclass
 class _Doctor(_Run):
     """From a host with Slurm's commands."""
@@ -167,6 +179,7 @@ class _Doctor(_Run):
     slurm: AskedSlurm = field(kw_only=True)
     ways: Callable[[str], Sequence[Way]] | None = field(kw_only=True)
     _hyperpod: bool = False
+    _by_look: Mapping[str, str] = field(default_factory=dict)
 
     def findings(self, told: Told) -> list[Finding]:
         given = texts(self.wish.bandwidth, "--bandwidth")
@@ -232,7 +245,7 @@ class _Doctor(_Run):
 
     def nodes(self) -> Mapping[str, NodeState]:
         """Raises SlurmUnreachable."""
-        return {node.name: node for node in text.read_nodes(self.slurm.said_or_raise("nodes"))}
+        return _by_name(self.slurm.said_or_raise("nodes"))
 
     def _known(self) -> Mapping[str, NodeState]:
         """None where Slurm does not answer."""
@@ -248,7 +261,11 @@ class _Doctor(_Run):
     # what they say
 
     def _look(self, choice: Choice, told: Told) -> tuple[Fleet, list[Finding]]:
-        """Each node is judged as it comes, and only what other checks need of it is kept."""
+        """Each node is judged as it comes, and only what other checks need of it is kept. Where no check reads anything
+        there, nothing is started."""
+        if not any(check.sources or check.id == UNREACHABLE for check in self.checks):
+            self.looked = Looked(list(choice.nodes), choice.of, unasked=True)
+            return Fleet({}), []
         kept = self.keys("job", "fleet", "scheduler")
         fields, by_default = self._fields(), Ways(self.slurm, self.config, self.wish.ssh)
         ways = self.ways or by_default.to(choice, self._known(), fields)
@@ -258,10 +275,12 @@ class _Doctor(_Run):
         silent: list[Answer] = []
         found: list[Finding] = []
         by_way: dict[str, list[str]] = {}
+        gate = Gate(lambda: _by_name(self.slurm.again("nodes")), Waves(self.slurm.reasons))
+        owner = choice.job.user or str(choice.job.uid) if choice.job is not None else ""
         told(0, len(choice.nodes))
-        for answer in self._answers(choice, ways):
+        for answer in self._answers(choice, ways, gate):
             try:
-                one = observation_of(answer, since, fields.get(answer.node, {}))
+                one = observation_of(answer, since, fields.get(answer.node, {}), owner)
                 found += [finding for check in self.of("node") for finding in of_node(check, one)]
                 seen[answer.node] = one.only(kept)
                 self._hyperpod |= is_hyperpod(one)
@@ -270,18 +289,35 @@ class _Doctor(_Run):
             except NotObserved as error:
                 silent.append(replace(answer, why=str(error)))
             told(len(seen) + len(silent), len(choice.nodes))
+        found += self._of_own_jobs(gate)
+        silent = [_with_ending(one, gate.waves) for one in silent]
         whys = {one.node: one.why for one in silent}
         self.left_out += by_default.no_ssh if whys else []
         self.looked = Looked(list(choice.nodes), choice.of, by_way, whys, with_ranks)
         return Fleet(seen, whys), [*found, *silent_nodes(self.of("node"), silent)]
 
+    def _of_own_jobs(self, gate: Gate) -> list[Finding]:
+        """Nodes that went out of work by them are told whatever checks are chosen."""
+        gate.close()
+        waves = gate.waves
+        if lasting := waves.lasting():
+            self.left_out.append(f"how the look's own jobs ended on {fold(lasting)}: Slurm does not tell yet")
+        self._by_look = {node: by_look(state, waves.reasons) for node, state in waves.out.items()}
+        said, judged_later = self.slurm.said("nodes"), any(check.id == NODE_STATE.id for check in self.checks)
+        if not waves.out or judged_later or not isinstance(said, str):
+            return []
+        texts, out = {"nodes": said}, frozenset(waves.out)
+        seen = SlurmObserved(time.time(), texts, chosen=out, reasons=waves.reasons, by_look=self._by_look)
+        return list(NODE_STATE.judge(seen))
+
     def _without_ranks(self, choice: Choice) -> Iterator[str]:
         """Of a job that runs the ranks are the half of what there is to see."""
         without = sorted(set(choice.nodes) - set(self.looked.with_ranks)) if choice.job is not None else []
-        if without:
+        if without and not self.looked.unasked:
             yield f"no rank of the job was seen on {fold(without)}"
 
-    def _answers(self, choice: Choice, ways: Callable[[str], Sequence[Way]]) -> Iterator[Answer]:
+    def _answers(self, choice: Choice, ways: Callable[[str], Sequence[Way]], gate: Gate) -> Iterator[Answer]:
+        """Nodes that may have to wait for their turn come last: they hold no place of another one."""
         munge = ["munge", "-n", *self.slurm.munge_socket()]
         plain: dict[str, dict[str, Any]] = {"hooks": {"globs": self._hooks()}, "munge": {"argv": munge}}
         asks_all = {**plain, "ras": {"status": True}}
@@ -290,7 +326,9 @@ class _Doctor(_Run):
             options = asks_all if choice.raw_id is not None and node == choice.nodes[0] else plain
             return sources.program(self.manifest(node, choice.raw_id, options))
 
-        return ask_all(choice.nodes, ways, program, limit_s=self.wish.limit_s, at_once=self.wish.at_once)
+        order = sorted(choice.nodes, key=lambda node: any(way.name == "job" for way in ways(node)))
+        wish = self.wish
+        return ask_all(order, ways, program, limit_s=wish.limit_s, at_once=wish.at_once, place=gate.place)
 
     def _hooks(self) -> list[str]:
         """What slurmd runs, as slurm.conf names it: paths and patterns."""
@@ -333,7 +371,7 @@ class _Doctor(_Run):
         return replace(view, output=parsed)
 
     def _of_slurm(self, fleet: Fleet) -> list[Finding]:
-        observed = self.slurm.observed(time.time(), fleet, frozenset(self.looked.chosen))
+        observed = self.slurm.observed(time.time(), fleet, frozenset(self.looked.chosen), self._by_look)
         return [one for check in self.of("scheduler") for one in safely(check, observed)]
 
     def _aws(self, choice: Choice) -> Future[list[Finding]]:

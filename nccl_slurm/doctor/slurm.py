@@ -84,6 +84,11 @@ class AskedSlurm:
             self._kept[key] = self._ask(*_QUESTIONS[key])
         return self._kept[key]
 
+    def again(self, key: str) -> str:
+        """Asked anew: what it said before is forgotten, whatever comes. Raises SlurmUnreachable."""
+        self._kept.pop(key, None)
+        return self.said_or_raise(key)
+
     def said_or_raise(self, key: str) -> str:
         """Raises SlurmUnreachable."""
         told = self.said(key)
@@ -102,18 +107,22 @@ class AskedSlurm:
     def accounted(self, raw_id: int) -> Sequence[Accounted]:
         return self.client.accounting([raw_id])
 
-    def observed(self, now: float, fleet: Fleet, chosen: frozenset[str] = frozenset()) -> SlurmObserved:
+    def observed(
+        self, now: float, fleet: Fleet, chosen: frozenset[str] = frozenset(), by_look: Mapping[str, str] | None = None
+    ) -> SlurmObserved:
         """All questions at the same time: a slurmdbd that hangs costs its own limit alone."""
         with ThreadPoolExecutor(len(_QUESTIONS) + 1) as pool:
             munge = pool.submit(self._munge)
             texts = dict(zip(_QUESTIONS, pool.map(self.said, _QUESTIONS), strict=True))
             texts["munge"] = munge.result()
             texts["own-daemon"] = _own_daemon(self.config)
+            conf, texts["slurm.conf"] = self._conf_file
             made = {name: node for name, node in fleet.nodes.items() if "munge" in node.found}
             credentials = dict(zip(made, pool.map(self._unmunged, made.values()), strict=True))
-        observed = SlurmObserved(now, texts, fleet, chosen, credentials)
+        observed = SlurmObserved(now, texts, fleet, chosen, credentials, by_look=by_look or {})
         here, on_controller = _here(observed)
-        return replace(observed, here=here, on_controller=on_controller, plugins=self.plugins(), reasons=self.reasons)
+        observed = replace(observed, here=here, on_controller=on_controller, conf=conf)
+        return replace(observed, plugins=self.plugins(), reasons=self.reasons)
 
     def plugins(self) -> list[Plugin]:
         """SPANK's, as plugstack.conf of this host names them; none where it can't be read."""
@@ -128,20 +137,21 @@ class AskedSlurm:
         """``-S PATH`` where slurm.conf names a socket (AuthInfo). Without an answer of slurmctld its file is read: with
         another socket than the site's munge would seem to be what is wrong."""
         config = self.said("config")
-        told = config if isinstance(config, str) else self._conf_text()
+        told = config if isinstance(config, str) else self._conf_file[1]
         found = re.search(r"^\s*AuthInfo\s*=.*\bsocket=([^\s,]+)", told, re.MULTILINE | re.IGNORECASE)
         return ["-S", found.group(1)] if found else []
 
-    def _conf_text(self) -> str:
-        """Empty where it can't be read (configless: slurmd's copy)."""
+    @cached_property
+    def _conf_file(self) -> tuple[str, str]:
+        """Path and text; both empty where it can't be read (configless: slurmd's copy)."""
         for path in [self.conf] if self.conf else _CONFS:
             with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
-                return file.read(_CONF_LIMIT)
-        return ""
+                return path, file.read(_CONF_LIMIT)
+        return "", ""
 
     def _munge(self) -> str | NotObserved:
         """A credential made and read here; ``munge | unmunge`` as munge(1) has it."""
-        if not isinstance(self.said("config"), str) and not self._conf_text():
+        if not isinstance(self.said("config"), str) and not self._conf_file[1]:
             return NotObserved(f"neither slurmctld nor a slurm.conf tells which socket munge has here; {WHICH_SLURM}")
         script = "command -v munge >/dev/null || { echo no munge on this host; exit 3; }; "
         script += '{ credential=$(munge -n "$@") && printf %s "$credential" | unmunge "$@"; } 2>&1'

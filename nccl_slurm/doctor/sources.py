@@ -201,6 +201,8 @@ _SYSTEM: Mapping[str, Source] = {
     "logind": _file(
         "/etc/systemd/logind.conf", "/etc/systemd/logind.conf.d/*.conf", "/usr/lib/systemd/logind.conf.d/*"
     ),
+    "logind-runs": Reader("daemons", {"names": ["systemd-logind", "elogind", "elogind-daemon"]}),
+    "init": _file("/proc/1/comm", bytes=64),
     "dmi": _file(
         *(
             f"/sys/devices/virtual/dmi/id/{name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from nccl_slurm.clock import rfc3339
@@ -49,12 +49,13 @@ def render(result: Result, *, color: bool = False, severity: Priority | None = N
     shown = at_least(result.findings, severity) if severity else list(result.findings)
     under = _under(shown)
     told = {id(one) for one in under}
+    listed: set[str] = set()
     heads = [one for one in shown if id(one) not in told]
     causes = [one for one in heads if one.status in ("FAIL", "WARN")]
     for one in causes:
-        lines += [*_cause(result, one, [two for two in under if _belongs(two, one)], color), ""]
+        lines += [*_cause(result, one, _explains(one, under, listed), color), ""]
     for group in _unseen(heads):
-        lines += [*_not_seen(group, under, color), ""]
+        lines += [*_not_seen(group, _explains(group[0], under, listed), color), ""]
     lines += _rest(result, wide)
     if (due := result.escalation) is not None:
         lines += ["", f"Nothing else is left to try here: {due.why} [escalation.{due.rule}]"]
@@ -78,6 +79,9 @@ def _nodes(looked: Looked) -> Iterator[str]:
     if not looked.chosen:
         yield "No node was looked at: choose them by --job ID, --nodes LIST, --all-idle or --local"
         return
+    if looked.unasked:
+        yield f"No node was looked at ({len(looked.chosen)} chosen): none of the checks reads anything there"
+        return
     sample = f", a sample of {looked.of}: nothing is said of the others" if looked.of is not None else ""
     answered = sum(map(len, looked.ways.values()))
     yield f"{answered} of {len(looked.chosen)} nodes answered{sample}"
@@ -98,13 +102,13 @@ def _belongs(finding: Finding, cause: Finding) -> bool:
     return not cause.nodes or not finding.nodes or bool(set(finding.nodes) & set(cause.nodes))
 
 
-def _cause(result: Result, finding: Finding, under: Sequence[Finding], color: bool) -> Iterator[str]:
+def _cause(result: Result, finding: Finding, explains: Iterable[str], color: bool) -> Iterator[str]:
     yield _line(finding, color)
     if finding.since is not None:
         yield f"     since {rfc3339(finding.since)}"
     for proof in finding.proofs:
         yield f"     {visible(proof.source, _WIDTH)}: {visible(proof.line, _WIDTH)}"
-    yield from _explains(under)
+    yield from explains
     if commands := result.commands(finding):
         yield f"     {_SUGGESTED}"
         yield from (f"       {visible(command, 1000)}" for command in commands)
@@ -120,7 +124,7 @@ def _unseen(findings: Sequence[Finding]) -> list[list[Finding]]:
     return list(groups.values())
 
 
-def _not_seen(group: Sequence[Finding], under: Sequence[Finding], color: bool) -> Iterator[str]:
+def _not_seen(group: Sequence[Finding], explains: Iterable[str], color: bool) -> Iterator[str]:
     """Without commands: nothing is known to be wrong. ``--explain`` has those by which a person may look himself."""
     first = group[0]
     if len(group) == 1:
@@ -128,21 +132,32 @@ def _not_seen(group: Sequence[Finding], under: Sequence[Finding], color: bool) -
     else:
         yield _line(replace(first, check="several checks"), color)
         yield from _wrapped(", ".join(one.check for one in group))
-    yield from _explains([two for two in under if _belongs(two, first)])
-    yield f"     guide: {pointer.pointer(first.check)}{' ...' if len(group) > 1 else ''}"
+    yield from explains
+    yield f"     guide{', one by one' if len(group) > 1 else ''}: {pointer.pointer(first.check)}"
 
 
-def _explains(under: Sequence[Finding]) -> Iterator[str]:
-    """A node that gives no observation blinds forty checks: those of the same nodes stand together."""
+def _explains(cause: Finding, every: Sequence[Finding], listed: set[str]) -> Iterator[str]:
+    """A node that gives no observation blinds forty checks: those of the same nodes stand together, and are listed
+    once. ``listed``: lists of checks that were told, which grows."""
     groups: dict[str, list[str]] = {}
+    under = [_on(one, cause.nodes) for one in every if _belongs(one, cause)]
     said = _failures(under)
     for check, nodes in _consequences(under).items():
         groups.setdefault(f" on {fold(nodes)}" if nodes else "", []).append(check)
     for where, checks in groups.items():
         if len(checks) <= _ONE_BY_ONE:
             yield from (f"     explains {check}{where}{said.get(check, '')}" for check in checks)
+        elif (ids := ", ".join(checks)) in listed:
+            yield f"     explains the same {counted(len(checks), 'check')}{where}"
         else:
-            yield from _wrapped(f"explains {counted(len(checks), 'check')}{where}: {', '.join(checks)}")
+            listed.add(ids)
+            yield from _wrapped(f"explains {counted(len(checks), 'check')}{where}: {ids}")
+
+
+def _on(finding: Finding, nodes: Sequence[str]) -> Finding:
+    """What it says of these nodes, where it is of any."""
+    ours = tuple(node for node in finding.nodes if node in set(nodes))
+    return replace(finding, nodes=ours) if ours else finding
 
 
 def _failures(under: Sequence[Finding]) -> Mapping[str, str]:

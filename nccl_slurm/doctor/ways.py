@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from nccl_slurm.config import Config
 from nccl_slurm.doctor import choose
 from nccl_slurm.doctor.choose import Choice
-from nccl_slurm.doctor.reach import IdleJob, JobStep, Ssh, Way
+from nccl_slurm.doctor.reach import Closed, IdleJob, JobStep, Ssh, Way
 from nccl_slurm.doctor.read.scontrol import partition_fields
 from nccl_slurm.doctor.slurm import AskedSlurm
 from nccl_slurm.errors import ConfigError
@@ -44,7 +44,7 @@ class Ways:
                 return [step, *ssh]
             if idle is not None and state is not None and choose.is_idle(state):
                 return [idle, *ssh]
-            return ssh
+            return ssh or [Closed(f"{choose.closed(state)}; there is no SSH account (ssh.user)")]
 
         return ways
 

@@ -26,6 +26,21 @@ def test_no_step_is_started_where_slurmd_does_not_answer(state: str, flags: tupl
     assert choose.answers(NodeState("n1", state, frozenset(flags))) == yes
 
 
+@pytest.mark.parametrize(
+    ("state", "flags", "why"),
+    [
+        ("MIXED", ("NOT_RESPONDING",), "it is MIXED+NOT_RESPONDING: its slurmd does not answer Slurm"),
+        ("IDLE", ("DRAIN", "NOT_RESPONDING"), "its slurmd does not answer Slurm"),
+        ("IDLE", ("DRAIN",), "it is IDLE+DRAIN: Slurm starts no job there"),
+        ("DOWN", ("DRAIN",), "it is DOWN+DRAIN: Slurm starts nothing there"),
+        ("ALLOCATED", (), "it is ALLOCATED: it has jobs"),
+        ("IDLE", ("PLANNED",), "it is IDLE+PLANNED: a job of ours is started on idle nodes alone"),
+    ],
+)
+def test_why_nothing_is_started_there(state: str, flags: tuple[str, ...], why: str) -> None:
+    assert why in choose.closed(NodeState("n1", state, frozenset(flags)))
+
+
 RUNNING = LiveJob(42, "42", "x", "RUNNING", nodes=("n2", "n1"), uid=1000, start=5.0)
 ENDED = Accounted(41, "41", "lab", "FAILED", nodes=("n3",), start=1.0, end=2.0)
 

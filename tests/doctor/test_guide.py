@@ -43,7 +43,11 @@ COMMANDS = [(one.id, command) for one in SECTIONS.values() for command in one.co
 OF_FINDINGS = [one for one in SECTIONS.values() if CHECK_ID.fullmatch(one.id)]
 SCENARIOS = [one for one in SECTIONS.values() if one.id.startswith("scenario.")]
 #: What the doctor fills in by itself: `Finding.nodes`, the job that was asked for, the site's settings.
-ALWAYS = {"node", "nodes", "job", "cluster", "region"}
+ALWAYS = {"node", "nodes", "peer", "job", "cluster", "region"}
+#: Of the job itself, in each of its findings (`checks.job.asked`).
+OF_A_JOB = {"batch_job"}
+#: Of the process that a proof names.
+OF_A_PROOF = {"pid"}
 #: What `checks.job.ranks.about` gives.
 OF_A_RANK = {"name", "host", "pid"}
 #: Nothing that takes a node, a daemon or a job away, or gives it back, is printed by the guide.
@@ -149,7 +153,10 @@ def test_no_advice_names_a_variable_that_nothing_reads() -> None:
 def test_placeholders_are_values_that_the_check_gives(check: str) -> None:
     used = {name for command in guide.section(check).commands for name in guide.PLACEHOLDER.findall(command)}
     module = importlib.import_module(REGISTERED[check])
-    assert used - ALWAYS <= given_by(module) | (OF_A_RANK if hasattr(module, "about") else set())
+    given = given_by(module) | (OF_A_RANK if hasattr(module, "about") else set())
+    given |= OF_A_JOB if check.startswith("job.") else set()
+    given |= OF_A_PROOF if module.__name__.endswith(("node.limits", "node.software")) else set()
+    assert used - ALWAYS <= given
 
 
 def given_by(module: object) -> set[str]:

@@ -179,6 +179,8 @@ def test_a_rank_without_a_process_is_told(gone: int) -> None:
     (found,) = said(CHECK, job(told))
     assert (found.status, found.priority) == ("FAIL", "P0")
     assert f"no process of rank {gone} on any node" in found.text
+    assert "ended, or never started; its exit is not known here" in found.text
+    assert "pid" not in found.values  # of another rank's process nothing is to be seen
     assert found.nodes == [f"n{gone // 4 + 1}"]
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from nccl_slurm.doctor.check import Finding
 from nccl_slurm.doctor.checks.job.limits import CHECKS
+from nccl_slurm.doctor.fold import folded
 from tests.doctor.jobs import EFA, INFINIBAND, Rows, job, limits, rank, said, words
 
 (CHECK,) = CHECKS
@@ -72,11 +74,44 @@ def test_stack(stack: str, expected: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("hard", "size", "expected"),
-    [("1024", 4, ["WARN P1"]), ("4096", 4, ["PASS"]), ("4096", 4000, ["WARN P1"]), ("131072", 4000, ["PASS"])],
+    [
+        ("1024", 4, ["FAIL P1"]),
+        ("4095", 4, ["FAIL P1"]),
+        ("4096", 4, ["PASS"]),
+        ("4096", 4000, ["WARN P1"]),
+        ("131072", 4000, ["PASS"]),
+    ],
 )
 def test_open_files_by_the_size_of_the_job(hard: str, size: int, expected: list[str]) -> None:
     """Soft 1024 alone is no fault: NCCL raises it to the hard limit."""
     assert words(said(CHECK, job(rows(limits(files="1024", hard=hard), size=size), adapters={}))) == expected
+
+
+@pytest.mark.parametrize(
+    ("hard", "size", "text"),
+    [
+        ("600", 4, "no more than 600 files may be open (hard limit), below 4096: ranks 2-3 (n2)"),
+        (
+            "4500",
+            4000,
+            "no more than 4500 files may be open (hard limit); 4000 ranks may need 5024, one for each of them and 1024 "
+            "for libraries, data and logs: ranks 2-3 (n2)",
+        ),
+    ],
+)
+def test_one_limit_that_is_too_low_is_one_finding(hard: str, size: int, text: str) -> None:
+    """Its soft limit differs from that of the others, too."""
+    odd = limits(files=str(min(int(hard), 1000)), hard=hard)
+    (found,) = said(CHECK, job(rows(limits(), odd=odd, size=size), adapters={}))
+    assert (found.text, found.nodes) == (text, ["n2"])
+
+
+def test_the_ranks_limit_is_above_the_nodes() -> None:
+    """`node.nofile` finds the same one, by the same figure."""
+    (of_job,) = said(CHECK, job(rows(limits(), odd=limits(files="600", hard="600")), adapters={}))
+    of_node = Finding("node.nofile", "FAIL", "a rank may open fewer than 4096 files", "P1", nodes=["n2"])
+    told = folded([of_node, of_job], {CHECK.id: CHECK.explains}, ["node.nofile", CHECK.id])
+    assert [(one.check, one.explained_by) for one in told] == [("job.limits", None), ("node.nofile", "job.limits")]
 
 
 def test_a_node_with_another_limit_is_named() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -213,6 +213,30 @@ def test_good_values_are_no_finding(name: str, value: str) -> None:
 )
 def test_a_way_that_is_off_counts_where_the_node_has_it(name: str, value: str, adapters: Any, says: bool) -> None:
     assert bool(of(name, value, adapters=adapters)) is says
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "adapters", "dmi", "expected"),
+    [
+        ("NCCL_IB_DISABLE", "1", {}, False, ["UNKNOWN"]),  # as `node.ib-ports` says of such a node
+        ("NCCL_IB_DISABLE", "1", None, False, ["UNKNOWN"]),
+        ("NCCL_NET", "Socket", None, True, ["UNKNOWN"]),
+        ("NCCL_NET", "Socket", {}, False, ["UNKNOWN"]),
+        ("NCCL_NET", "Socket", {}, True, ["PASS"]),  # a machine without adapters
+        ("NCCL_NET", "IB", {}, False, ["PASS"]),
+        ("NCCL_IB_DISABLE", "0", None, False, ["PASS"]),
+        ("NCCL_IB_DISABLE", "1", INFINIBAND, False, ["FAIL P1"]),
+    ],
+)
+def test_where_adapters_can_not_be_seen_harm_is_not_known(
+    name: str, value: str, adapters: Any, dmi: bool, expected: list[str]
+) -> None:
+    observed = job(even(**{name: value}), adapters=adapters)
+    for node in observed.fleet.nodes.values() if dmi else ():
+        cast("dict[str, Any]", node.found)["dmi"] = {"texts": {"/sys/devices/virtual/dmi/id/sys_vendor": "Dell"}}
+    found = said(VALUES, observed)
+    assert words(found) == expected
+    assert all(f"{name}={value}" in one.text for one in found if one.status != "PASS")
 
 
 def test_loopback_is_right_on_one_node() -> None:

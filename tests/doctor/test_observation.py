@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from nccl_slurm.doctor.check import NotObserved
 from nccl_slurm.doctor.gather import MARK
+from nccl_slurm.doctor.judge import observation_of
 from nccl_slurm.doctor.observation import Fleet, JobObserved, Observation, unpacked
+from nccl_slurm.doctor.reach import Answer
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
@@ -61,6 +63,30 @@ def test_why_not() -> None:
     for ask in (seen.text, seen.files, seen.present, seen.command, seen.reader):
         with pytest.raises(NotObserved, match="no answer within 3 s"):
             ask("k")
+
+
+@pytest.mark.parametrize(
+    ("owner", "who", "rights"),
+    [
+        ("", "this user may read", "look as root"),
+        (
+            "alice",
+            "alice (by the job's step) may read",
+            "read as alice, by the job's step; SSH as root sees more (--ssh)",
+        ),
+    ],
+)
+def test_a_step_reads_as_the_jobs_owner_whoever_looks(owner: str, who: str, rights: str) -> None:
+    """To root *look as root* is no help: Slurm lets the owner alone make a step."""
+    seen = Observation("n1", {"kernel": {"why": "no kernel line that this user may read"}}, owner=owner)
+    with pytest.raises(NotObserved) as caught:
+        seen.reader("kernel")
+    assert str(caught.value).endswith(who) and seen.more_rights == rights
+
+
+@pytest.mark.parametrize(("way", "owner"), [("job-step", "alice"), ("job", ""), ("ssh", "")])
+def test_only_what_a_step_read_was_read_by_the_owner(way: str, owner: str) -> None:
+    assert observation_of(Answer("n1", way, packed({"found": {}})), None, {}, "alice").owner == owner
 
 
 def test_files_that_may_not_be_read() -> None:

@@ -44,7 +44,7 @@ def test_ways_are_tried_in_turn() -> None:
 @pytest.mark.parametrize(
     ("ways", "why", "tried"),
     [
-        ([], "no SSH account", False),
+        ([], "there is no way to it", False),
         ([NoPlace("busy")], "busy", False),
         ([Unreached("no route")], "no route", True),
         ([ZeroDivisionError("a fault of ours")], "a fault of ours", True),
@@ -144,6 +144,7 @@ def test_what_srun_says(tmp_path: Path, script: str, kind: type[Unreached]) -> N
     with pytest.raises(Unreached) as caught:
         IdleJob(srun(tmp_path, script), "", FIELDS, ["gpu"]).ask("n1", b"", 1.0)
     assert type(caught.value) is kind
+    assert str(caught.value).count("srun:") == 1  # it begins its lines with its own name
 
 
 def test_a_step_that_takes_too_long_is_left_and_a_job_of_ours_is_ended(

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from nccl_slurm import schema
 from nccl_slurm.cli import doctor as command
-from nccl_slurm.doctor import registry
+from nccl_slurm.doctor import registry, waves
 from nccl_slurm.doctor.check import AREAS, ID, Area, Check, Finding, NotObserved
 from nccl_slurm.doctor.observation import Observation
 from nccl_slurm.doctor.result import Looked
@@ -61,6 +61,8 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     ours: dict[Area, list[Check[Any]]] = {"node": [Memory(), Load()], "scheduler": list(registry.checks("scheduler"))}
     monkeypatch.setattr(registry, "checks", lambda *areas: (one for area in areas for one in ours.get(area, ())))
     monkeypatch.delenv("SLURM_CONF", raising=False)
+    monkeypatch.setattr(waves, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(waves, "_TICK_S", 0.02)
     return StandIn(tmp_path / "bin", STATES)
 
 
@@ -94,7 +96,10 @@ def test_nodes_that_are_not_idle_are_left_alone_and_said_to_be_unseen(slurm: Sta
     result = told(slurm, "--nodes", "n[1,3-4]")
     assert result["nodes"]["ways"] == {"job": ["n1"]}
     assert {one["node"] for one in result["nodes"]["silent"]} == {"n3", "n4"}
-    assert of(result, "fleet.unreachable") == [("UNKNOWN", ("n3", "n4"), None)]
+    assert sorted(of(result, "fleet.unreachable")) == [("UNKNOWN", ("n3",), None), ("UNKNOWN", ("n4",), None)]
+    whys = {one["node"]: one["why"] for one in result["nodes"]["silent"]}
+    assert whys["n3"].startswith("it is ALLOCATED: it has jobs") and "no SSH account" in whys["n3"]
+    assert whys["n4"].startswith("it is DOWN+NOT_RESPONDING: Slurm starts nothing there")
     assert ("UNKNOWN", ("n3", "n4"), "fleet.unreachable") in of(result, "node.memory")
     assert not (slurm.folder / "started").exists()
 
@@ -115,6 +120,63 @@ def test_a_node_that_does_not_answer(slurm: StandIn, script: str, status: str) -
     assert of(result, "fleet.unreachable") == [(status, ("n2",), None)]
     assert ("UNKNOWN", ("n2",), "fleet.unreachable") in of(result, "node.memory")
     assert ("PASS", ("n1",), None) in of(result, "node.memory")
+
+
+def _drains(slurm: StandIn, node: str, reason: str) -> str:
+    """As slurmctld does where slurmd tells of a failed prolog or epilog."""
+    change = f"s/State=IDLE/State=IDLE+DRAIN/; s/$/ Reason={reason} [slurm@1789900000]/"
+    return f"echo {node} >> {slurm.folder}/started; sed -i '/^NodeName={node} /{{{change}}}' {slurm.folder}/nodes"
+
+
+def _all_drain(slurm: StandIn, count: int, reason: str, then: str = "") -> list[str]:
+    """Nodes that a job's start drains, each."""
+    names = [f"n{number}" for number in range(1, count + 1)]
+    slurm.says("nodes", "".join(slurm.node(name, "IDLE") for name in names))
+    for name in names:
+        slurm.on(name, f"{_drains(slurm, name, reason)}; {then}")
+    return names
+
+
+@pytest.mark.parametrize("words", [["--all-idle"], ["--nodes", "n[1-12]"], ["--all-idle", "--sample", "6"]])
+def test_a_broken_prolog_costs_one_node_and_is_said(slurm: StandIn, words: list[str]) -> None:
+    _all_drain(slurm, 12, "Prolog error", "echo 'srun: error: Job credential revoked' >&2; exit 1")
+    done = doctor(slurm, *words, "--only", "node,scheduler.node-state")
+    (first,) = (slurm.folder / "started").read_text().splitlines()
+    ending = "the look's own job ended in 'Prolog error', and Slurm drained it"
+    assert f"fleet.unreachable {first}: gave no observation: {ending} (srun: srun: error: Job credential" in done.stdout
+    assert f": was not looked at: on {first} {ending}\n" in done.stdout
+    assert f"P1 FAIL scheduler.node-state {first}: IDLE+DRAIN: drained by the job of this look: " in done.stdout
+    assert f"scontrol update nodename={first} state=resume  # once that is mended" in done.stdout
+
+
+@pytest.mark.parametrize("only", ["node", "node,scheduler.node-state"])
+def test_a_broken_epilog_costs_one_node_and_is_said(slurm: StandIn, only: str) -> None:
+    """Also where nobody asked for the states of nodes, which were sound before."""
+    names = _all_drain(slurm, 4, "Epilog error")
+    result = told(slurm, "--all-idle", "--only", only)
+    ((first,),) = result["nodes"]["ways"].values()
+    assert ("FAIL", (first,), None) in of(result, "scheduler.node-state")
+    assert of(result, "fleet.unreachable") == [("UNKNOWN", tuple(name for name in names if name != first), None)]
+
+
+def test_a_drain_of_before_is_not_by_this_look(slurm: StandIn) -> None:
+    slurm.says("nodes", slurm.node("n1", "IDLE") + slurm.node("n2", "IDLE+DRAIN"))
+    result = told(slurm, "--nodes", "n[1-2]")
+    (found,) = [one for one in result["findings"] if one["check"] == "scheduler.node-state" and one["nodes"] == ["n2"]]
+    assert "this look" not in found["text"] and not any("state=resume" in one for one in found["commands"])
+    (why,) = [one["why"] for one in result["nodes"]["silent"]]
+    assert why.startswith("it is IDLE+DRAIN: Slurm starts no job there")
+
+
+@pytest.mark.parametrize("only", ["scheduler.node-state", "scheduler.slurm*,scheduler.controller"])
+def test_nothing_is_started_for_checks_that_read_no_node(slurm: StandIn, only: str) -> None:
+    for node in ("n1", "n2"):
+        slurm.on(node, f"touch {slurm.folder}/started")
+    result = told(slurm, "--all-idle", "--only", only)
+    assert not (slurm.folder / "started").exists() and not of(result, "fleet.unreachable")
+    assert result["nodes"]["silent"] == [] and result["exit"] == 0
+    said = doctor(slurm, "--all-idle", "--only", only).stdout
+    assert "No node was looked at (2 chosen): none of the checks reads anything there" in said
 
 
 def test_reaching_nodes_is_a_check_like_others(slurm: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:

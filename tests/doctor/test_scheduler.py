@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from nccl_slurm.doctor import registry
 from nccl_slurm.doctor.check import Check, Finding, NotObserved, judged
 from nccl_slurm.doctor.checks.scheduler.observed import Plugin, SlurmObserved
 from nccl_slurm.doctor.observation import Fleet, Observation
+from nccl_slurm.doctor.pointer import commands
+from nccl_slurm.doctor.result import Result
 from nccl_slurm.history.reasons import load
 
 CHECKS: Mapping[str, Check[Any]] = {check.id: check for check in registry.checks("scheduler")}
@@ -327,6 +330,50 @@ def test_hooks(prolog: str, hooks: Mapping[str, Any], expected: set[Any]) -> Non
     assert words(found("hooks", seen(change={"Prolog": prolog}, fleet=fleet(n1={"hooks": hooks})))) == expected
 
 
+@pytest.mark.parametrize(
+    ("key", "ending", "effect"),
+    [
+        ("Epilog", None, "the end of the next job there drains the node"),
+        ("Epilog", "", "the end of the next job there drains the node"),
+        ("Epilog", "prolog-error", "the end of the next job there drains the node"),
+        ("Epilog", "epilog-error", "the end of this look's own job there drained the node"),
+        ("Prolog", "prolog-error", "this look's own job there drained the node"),
+        ("Prolog", None, "the next job there drains the node"),
+    ],
+)
+def test_what_came_of_a_hook_that_cannot_be_run(key: str, ending: str | None, effect: str) -> None:
+    by_look = {} if ending is None else {"n1": ending}
+    told = fleet(n1={"hooks": {"texts": {HOOK: "100644 0 0 5 1.0"}}})
+    (one,) = found("hooks", seen(change={key: HOOK}, fleet=told, by_look=by_look))
+    assert one.text.endswith(f"; {effect}")
+    assert any("state=resume" in line for line in commands(one)) == ("drained" in effect)
+
+
+@pytest.mark.parametrize(
+    ("reason", "ending", "words_", "resume"),
+    [
+        ("Prolog error", "prolog-error", "drained by the job of this look", True),
+        ("gpu test failed", "", "since a job of this look was there", False),
+        ("Prolog error", None, "IDLE+DRAIN: takes no new job", False),
+    ],
+)
+def test_a_node_that_the_looks_own_job_drained(reason: str, ending: str | None, words_: str, resume: bool) -> None:
+    by_look = {} if ending is None else {"n1": ending}
+    (one,) = found("node-state", seen(nodes=node("n1", "IDLE+DRAIN", reason), by_look=by_look))
+    assert words_ in one.text
+    assert ("scontrol update nodename=n1 state=resume  # once that is mended" in commands(one)) == resume
+
+
+@pytest.mark.parametrize("check", ["hooks", "remove-ipc", "limits"])
+@pytest.mark.parametrize(
+    ("silent", "said"),
+    [({}, "are seen where nodes are looked at: --nodes or --job"), ({"n1": "busy"}, "no node that was chosen gave")],
+)
+def test_why_nothing_is_known_of_nodes(check: str, silent: Mapping[str, str], said: str) -> None:
+    told = found(check, seen(change={"Prolog": HOOK}, fleet=Fleet({}, silent)))
+    assert [said in one.text for one in told if one.status == "UNKNOWN"] == [True]
+
+
 TASK = "/etc/slurm/tp.sh"
 
 
@@ -433,6 +480,63 @@ LOGIND = "/etc/systemd/logind.conf"
 )
 def test_remove_ipc(files: Mapping[str, str], expected: tuple[str, str | None]) -> None:
     assert words(found("remove-ipc", seen(fleet=fleet(n1={"logind": {"texts": files}})))) == {expected}
+
+
+@pytest.mark.parametrize(
+    ("init", "logind", "expected"),
+    [
+        ("init.sh\n", [], "NOT-APPLICABLE"),
+        ("systemd\n", [], "WARN"),  # it may start logind at the next login
+        ("init\n", [{"comm": "elogind-daemon"}], "WARN"),
+        ("", [], "WARN"),
+        (None, [], "WARN"),
+        ("tini\n", None, "WARN"),
+    ],
+)
+def test_without_logind_nobody_removes_shared_memory(init: str | None, logind: Any, expected: str) -> None:
+    parts: dict[str, Any] = {"logind": {"texts": {LOGIND: "#RemoveIPC=yes\n"}}}
+    parts |= {} if init is None else {"init": {"texts": {"/proc/1/comm": init}}}
+    parts |= {"logind-runs": {"why": "not allowed"} if logind is None else {"value": logind}}
+    (one,) = found("remove-ipc", seen(fleet=fleet(n1=parts)))
+    assert one.status == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "told"),
+    [
+        ("DOWN*", "Not responding", "not-responding"),
+        ("IDLE*", "", "not-responding"),
+        ("IDLE+DRAIN", "Prolog error", "prolog-error"),
+        ("IDLE+DRAIN", "Kill task failed", "kill-task-failed"),
+        ("IDLE+DRAIN", "fan 3 stands; ask alice", None),
+        ("DOWN", "", None),
+    ],
+)
+def test_a_reason_is_explained_by_its_own_word(state: str, reason: str, told: str | None) -> None:
+    (one,) = found("node-state", seen(nodes=node("n1", state, reason)))
+    assert one.values.get("reason") == told
+    lines = [line for line in Result(0.0, 1.0, [one], {}).commands(one) if "nccl-slurm explain" in line]
+    assert lines == ([f"nccl-slurm explain {told}"] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("conf", "text", "folder"),
+    [
+        ("/etc/slurm/slurm.conf", "StateSaveLocation = /shared/state # x\n", "/shared/state"),
+        ("/etc/slurm/slurm.conf", "statesavelocation=/s\n", "/s"),
+        ("/etc/slurm/slurm.conf", "ClusterName=lab\n", "/var/spool"),
+        ("", "", None),
+    ],
+)
+def test_a_silent_slurmctld_is_not_asked_for_its_settings(conf: str, text: str, folder: str | None) -> None:
+    observed = seen(ping="Slurmctld(primary) at c1 is DOWN\n", conf=conf)
+    told = {**observed.texts, "slurm.conf": text, "config": NotObserved("down")}
+    (one,) = found("controller", replace(observed, texts=told))
+    lines = Result(0.0, 1.0, [one], {}).commands(one)
+    assert "ssh c1 systemctl status slurmctld --no-pager" in lines
+    assert not [line for line in lines if "scontrol show" in line]
+    assert [line for line in lines if " df " in line] == ([f"ssh c1 df -h {folder}"] if folder else [])
+    assert [line.split()[-1] for line in lines if line.startswith("grep")] == ([conf] if conf else [])
 
 
 def limits(soft: str, devices: str = "rdmap16s0") -> Mapping[str, Any]:

@@ -25,6 +25,7 @@ CAUSE = Finding(
 UNDER = Finding("node.nvlink", "FAIL", "no link", "P0", nodes=("n1", "n2"), explained_by="node.fabric-manager")
 OTHER = Finding("node.nvlink", "WARN", "few links", "P2", nodes=("n3",))
 DARK = [Finding(f"node.{name}", "UNKNOWN", "nvidia-smi: not found", nodes=("n4",)) for name in ("ecc", "clocks")]
+NAMES = ("n1", "n2", "n3", "n4")
 LOOKED = Looked(["n1", "n2", "n3", "n4"], ways={"ssh": ["n1", "n2", "n3", "n4"]})
 
 
@@ -38,8 +39,10 @@ def test_a_finding_of_no_node_names_none_in_its_commands() -> None:
         finding = Finding(check, "FAIL", "x", "P1", nodes=nodes, values={"job": "12"})
         return " ".join(Result(0.0, 1.0, [finding], {}, looked=Looked(["n1"])).commands(finding))
 
-    assert "NODE" in commands("scheduler.stuck-jobs") and "n1" not in commands("scheduler.stuck-jobs").split()
+    assert "ssh" not in commands("scheduler.stuck-jobs") and "squeue --jobs=12 " in commands("scheduler.stuck-jobs")
+    assert "n1" not in commands("scheduler.stuck-jobs").split()
     assert "n3" in commands("scheduler.stuck-jobs", "n3").split()
+    assert "ssh n1 systemctl" in commands("scheduler.limits")  # of the whole cluster: any node shows it
 
 
 def test_a_consequence_stands_under_its_cause_alone() -> None:
@@ -48,6 +51,19 @@ def test_a_consequence_stands_under_its_cause_alone() -> None:
     assert "     explains node.nvlink on n[1-2]: no link\n" in text
     assert text.count("no link") == 1 and "P2 WARN node.nvlink n3: few links" in text
     assert "guide: nccl-slurm explain node.fabric-manager" in text
+
+
+def test_each_of_two_causes_explains_its_own_nodes_and_the_list_is_told_once() -> None:
+    checks = [f"node.c{number}" for number in range(7)]
+    why = "the node gave no observation"
+    dark = [Finding(one, "UNKNOWN", why, nodes=NAMES, explained_by="fleet.unreachable") for one in checks]
+    causes = [
+        Finding("fleet.unreachable", "UNKNOWN", f"was not looked at: {nodes[0]}", nodes=nodes)
+        for nodes in (NAMES[:2], NAMES[2:])
+    ]
+    text = told(*causes, *dark)
+    assert "explains 7 checks on n[1-2]: node.c0" in text and "explains the same 7 checks on n[3-4]\n" in text
+    assert text.count("node.c0") == 1 and "on n[1-4]" not in text
 
 
 def test_what_a_consequence_found_is_told_short_and_harmless() -> None:
@@ -67,6 +83,7 @@ def test_one_reason_that_blinds_many_checks_is_told_once() -> None:
     text = told(*DARK)
     assert text.count("nvidia-smi: not found") == 1
     assert "-- UNKNOWN several checks n4: nvidia-smi: not found\n     node.ecc, node.clocks\n" in text
+    assert "     guide, one by one: nccl-slurm explain node.ecc\n" in text
     assert text.endswith("2 checks: 2 UNKNOWN")
 
 

@@ -27,11 +27,21 @@ class JobCheck:
     area: Area = "job"
 
     def judge(self, observed: JobObserved) -> Iterator[Finding]:
+        values = _values(observed)
         try:
             for one in self.ask(observed):
-                yield replace(one, values={"job": observed.id, **one.values})
+                yield replace(one, values={**values, **one.values})
         except NotObserved as error:
-            yield Finding(self.id, "UNKNOWN", str(error), values={"job": observed.id})
+            yield Finding(self.id, "UNKNOWN", str(error), values=values)
+
+
+def _values(observed: JobObserved) -> dict[str, str]:
+    """For commands. ``owner``: uid of who may make a step in it, ``raw_job``: by which id; ``batch_job``: it has a
+    script. All but ``job`` only while it runs."""
+    told, live = {"job": observed.id}, observed.live
+    if live is not None and live.uid is not None:
+        told |= {"owner": str(live.uid), "raw_job": str(observed.raw_id)}
+    return told | {"batch_job": str(observed.raw_id)} if live is not None and live.batch else told
 
 
 def proof(node: str, pid: int, file: str, line: str) -> Proof:

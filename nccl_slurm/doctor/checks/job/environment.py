@@ -179,11 +179,11 @@ def _absent(found: Ranks, groups: _Worlds) -> Iterator[Finding]:
             ID,
             "FAIL",
             f"no process of rank{'s' if len(gone) > 1 else ''} {fold_numbers(gone)} on any node of the job, while the "
-            f"other {len(members)} of {size} are there{_where(found, members)}",
+            f"other {len(members)} of {size} are there: ended, or never started; its exit is not known here"
+            f"{_where(found, members)}",
             "P0",
             nodes=_short_of_ranks(found, members),
             proofs=[_line(members[0], "WORLD_SIZE")],
-            values=about("WORLD_SIZE", members[0]),
         )
 
 

@@ -42,7 +42,8 @@ def judge(observed: JobObserved) -> Iterator[Finding]:
     if not read:
         yield Finding(ID, "UNKNOWN", "the limits of no rank could be read", nodes=whose_nodes(found.seen))
         return
-    wrong = [*_locked(observed, read), *_stack(read), *_files(read), *_differences(read)]
+    low = [*_locked(observed, read), *_stack(read), *_files(read)]
+    wrong = [*low, *_differences(read, low)]
     yield from wrong
     yield from unseen(ID, _without(found, read))
     if not wrong:
@@ -84,11 +85,23 @@ def _stack(read: Sequence[Seen]) -> Iterator[Finding]:
 def _files(read: Sequence[Seen]) -> Iterator[Finding]:
     """NCCL raises its own soft limit to the hard one, and rank 0 has a connection to every rank at start."""
     size = max((one.world or 0 for one in read), default=0)
-    low = [_Low(one, one.limits[_FILES].hard) for one in read if _FILES in one.limits]
-    low = [one for one in low if one.value < size + _FILES_BESIDE]
-    if low:
-        text = f"{_amount(min(one.value for one in low), '')} open files at most for a job of {size} ranks"
-        yield _finding("WARN", "P1", _FILES, text, low)
+    enough, least = size + _FILES_BESIDE, table()["nofile-least"]
+    hard = [_Low(one, one.limits[_FILES].hard) for one in read if _FILES in one.limits]
+    few = [one for one in hard if one.value < least]
+    tight = [one for one in hard if least <= one.value < enough]
+    if few:
+        text = f"no more than {_lowest(few)} files may be open (hard limit), below {least:g}"
+        yield _finding("FAIL", "P1", _FILES, text, few)
+    if tight:
+        text = (
+            f"no more than {_lowest(tight)} files may be open (hard limit); {size} ranks may need {enough}, one for "
+            f"each of them and {_FILES_BESIDE} for libraries, data and logs"
+        )
+        yield _finding("WARN", "P1", _FILES, text, tight)
+
+
+def _lowest(low: Sequence[_Low]) -> str:
+    return _amount(min(one.value for one in low), "")
 
 
 def _least(low: Sequence[_Low]) -> str:
@@ -109,10 +122,14 @@ def _finding(status: Status, priority: Priority, name: str, text: str, low: Sequ
     )
 
 
-def _differences(read: Sequence[Seen]) -> Iterator[Finding]:
+def _differences(read: Sequence[Seen], low: Sequence[Finding]) -> Iterator[Finding]:
+    """Of those whose limit is not told as too low: that it differs from the others' is no news."""
     by_place = dict(enumerate(read))
     for name in _COMPARED:
-        said = ((at, _worth(name, one)) for at, one in by_place.items() if name in one.limits)
+        low_on = {node for one in low if one.values["name"] == name for node in one.nodes}
+        said = (
+            (at, _worth(name, one)) for at, one in by_place.items() if name in one.limits and one.node not in low_on
+        )
         found = split(said)
         if found is None:
             continue

@@ -86,8 +86,9 @@ def ranks(observed: JobObserved) -> Ranks:
         raise NotObserved("no rank of the job was seen on its nodes (ended, or not yours)")
     without = sorted(observed.fleet.nodes.keys() - unseen.keys() - {one.node for one in seen})
     idle = [name for name in without if _sees_all(observed.fleet.nodes[name])]
-    hidden = "no rank of the job is there, or none that this user may read"
-    return Ranks(seen, {**unseen, **{name: hidden for name in without if name not in idle}}, more, idle)
+    hidden = {name: observed.fleet.nodes[name].user for name in without if name not in idle}
+    whys = {name: f"no rank of the job is there, or none that {user} may read" for name, user in hidden.items()}
+    return Ranks(seen, {**unseen, **whys}, more, idle)
 
 
 def _real(processes: Sequence[Seen]) -> list[Seen]:

@@ -8,6 +8,7 @@ from nccl_slurm.doctor.check import Finding, Priority, Status
 from nccl_slurm.doctor.checks.job.asked import SHOWN, JobCheck, proof
 from nccl_slurm.doctor.checks.job.fabric import SOURCES, rdma_nodes
 from nccl_slurm.doctor.checks.job.ranks import Seen, about, at_home, ranks, unseen, whose, whose_nodes
+from nccl_slurm.doctor.checks.node import machine
 from nccl_slurm.doctor.observation import JobObserved
 from nccl_slurm.doctor.variables import Conflict, Value, conflicts, names, near, unread, values
 from nccl_slurm.parse.redact import redacted
@@ -17,6 +18,9 @@ __all__ = ["CHECKS", "NAMES", "VALUES"]
 
 NAMES, VALUES = "job.nccl-names", "job.nccl-values"
 _SHOWN_MAX = 80
+
+#: What rows ask for that `_Conditions` knows by the nodes' adapters.
+_BESIDE_ADAPTERS = ("efa", "infiniband", "adapters")
 
 _Has = Mapping[str, list[Seen]]
 
@@ -47,9 +51,11 @@ def _unread(name: str, has: Sequence[Seen]) -> Finding:
 def judge_values(observed: JobObserved) -> Iterator[Finding]:
     found = ranks(observed)
     wrong = [*_values(observed, found.seen), *_conflicts(found.seen)]
+    unsure = list(_unsure(observed, found.seen))
     yield from wrong
+    yield from unsure
     yield from unseen(VALUES, found)
-    if not wrong:
+    if not wrong and not unsure:
         yield Finding(VALUES, "PASS", f"no setting of the {len(found.seen)} ranks is known to harm")
 
 
@@ -63,6 +69,32 @@ def _values(observed: JobObserved, seen: Sequence[Seen]) -> Iterator[Finding]:
             by_value.setdefault(one.environment[row.name], []).append(one)
         for value, processes in by_value.items():
             yield _harm(row, value, processes)
+
+
+def _unsure(observed: JobObserved, seen: Sequence[Seen]) -> Iterator[Finding]:
+    """What does harm only beside adapters, where nobody could see whether there are some."""
+    dark = _nodes_in_the_dark(observed)
+    told: set[tuple[str, str]] = set()
+    for row in values():
+        sets = [
+            one for one in seen if row.when in _BESIDE_ADAPTERS and one.node in dark and row.name in one.environment
+        ]
+        for value in sorted({one.environment[row.name] for one in sets if row.holds(one.environment[row.name])}):
+            if (row.name, value) not in told:
+                has = [one for one in sets if one.environment[row.name] == value]
+                text = (
+                    f"{row.name}={_shown(value)}: whether it does harm is not known: it does where a node has RDMA "
+                    f"adapters, and that could not be seen ({whose(has)})"
+                )
+                told.add((row.name, value))
+                yield Finding(VALUES, "UNKNOWN", text, nodes=whose_nodes(has), values=about(row.name, has[0]))
+
+
+def _nodes_in_the_dark(observed: JobObserved) -> set[str]:
+    """As `node.ib-ports` has it: without DMI, that there are none is no answer (a container, another's /sys)."""
+    adapters = rdma_nodes(observed)
+    bare = {name for name, node in observed.fleet.nodes.items() if not adapters.get(name)}
+    return {name for name in bare if name not in adapters or not machine.dmi(observed.fleet.nodes[name])}
 
 
 def _harm(row: Value, value: str, has: Sequence[Seen]) -> Finding:
@@ -135,5 +167,5 @@ def _shown(value: str) -> str:
 
 CHECKS: Iterable[JobCheck] = (
     JobCheck(NAMES, "Variables that are set are read by something", ("ranks",), judge_names),
-    JobCheck(VALUES, "No setting does harm", ("ranks", *SOURCES), judge_values),
+    JobCheck(VALUES, "No setting does harm", ("ranks", *SOURCES, "dmi"), judge_values),
 )

@@ -125,7 +125,7 @@ def _acs(look: Look) -> Iterator[Finding]:
         text = f"{len(redirects)} PCI bridges above GPUs or RDMA cards redirect peer-to-peer traffic (ACS)"
         yield look.warn("P1", text, *proofs, bridge=redirects[0].slot)
     elif found.denied:
-        raise NotObserved("lspci shows capabilities to root alone: look as root")
+        raise NotObserved(f"lspci shows capabilities to root alone: {look.seen.more_rights}")
     elif validates:
         proofs = [Proof("lspci -vvv", f"{one.slot} ACSCtl: {one.control}") for one in validates]
         yield look.warn("P2", f"{len(validates)} PCI bridges check sources (ACS), and redirect nothing", *proofs)

@@ -153,15 +153,22 @@ def _dcgm(look: Look) -> Iterator[Finding]:
     for one in found.incidents:
         proof = Proof("dcgmi health --check", f"{one.where} {one.system}: {one.word} {one.text}")
         if one.word == "Failure":
-            yield look.fail("P0", f"DCGM: {one.where}: {one.system} fails", proof, gpu=one.where)
+            yield look.fail("P0", f"DCGM: {one.where}: {one.system} fails", proof, values=_gpus(look), gpu=one.where)
         else:
-            yield look.warn("P1", f"DCGM: {one.where}: {one.system} warns", proof, gpu=one.where)
+            yield look.warn("P1", f"DCGM: {one.where}: {one.system} warns", proof, values=_gpus(look), gpu=one.where)
     proof = Proof("dcgmi health --check", f"Overall Health: {found.overall}")
     if found.overall == "Healthy":
         yield look.passed("DCGM calls all GPUs healthy", proof)
     elif not found.incidents:
         said = look.fail if found.overall == "Failure" else look.warn
-        yield said("P0" if found.overall == "Failure" else "P1", f"DCGM's overall health: {found.overall}", proof)
+        text = f"DCGM's overall health: {found.overall}"
+        yield said("P0" if found.overall == "Failure" else "P1", text, proof, values=_gpus(look))
+
+
+def _gpus(look: Look) -> dict[str, str]:
+    """For a command that takes all of the node."""
+    count = machine.gres(look.seen)
+    return {"gpus": str(count)} if count else {}
 
 
 def _dcgm_log(look: Look) -> Iterator[Finding]:

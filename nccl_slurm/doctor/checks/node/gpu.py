@@ -166,7 +166,7 @@ def _undriven(on_bus: Sequence[pci.Function] | None) -> list[Proof]:
     return [Proof("/sys/bus/pci/devices", f"{one.slot}: no driver") for one in on_bus or () if one.driver is None]
 
 
-_MAYBE = "with a GPU open can't be ended now: whether they hang in its driver is not told (look again, as root)"
+_MAYBE = "with a GPU open can't be ended now: whether they hang in its driver is not told"
 
 
 def _stuck(look: Look) -> Iterator[Finding]:
@@ -180,7 +180,7 @@ def _stuck(look: Look) -> Iterator[Finding]:
         if held and driver:
             yield look.fail("P0", f"{len(held)} processes {text}", *proofs)
         elif held:
-            yield look.unknown(f"{len(held)} processes {text}", *proofs)
+            yield look.unknown(f"{len(held)} processes {text} ({look.seen.more_rights})", *proofs)
 
 
 # memory
@@ -390,13 +390,13 @@ def _processes(look: Look) -> Iterator[Finding]:
         yield look.fail("P1", text, *proofs, pid=str(left[0].get("pid")))
     elif unsure:
         proofs = [Proof(f"/proc/{row.get('pid')}/cgroup", f"{_named(row)} {row.get('cgroup')}") for row in unsure]
-        yield look.unknown(f"whether {len(unsure)} processes that hold a GPU are of a job can't be told", *proofs)
+        yield look.unknown("whether processes that hold a GPU are of a job can't be told", *proofs)
     elif told.get("more"):
-        yield look.unknown(f"{told['more']} more processes hold a GPU than are judged")
+        yield look.unknown("more processes hold a GPU than are judged", Proof("/proc", f"{told['more']} more"))
     elif told.get("unreadable") and look.seen.uid and not _nobody_computes(look):
-        yield look.unknown(
-            f"whether {told['unreadable']} processes of other users hold a GPU can't be seen: look as root"
-        )
+        proof = Proof("/proc", f"{told['unreadable']} processes of other users")
+        text = f"whether processes of other users hold a GPU can't be seen: {look.seen.more_rights}"
+        yield look.unknown(text, proof)
     else:
         yield look.passed(f"{len(rows)} processes hold a GPU, each of a job, of a service, or a reader of counters")
 

@@ -6,7 +6,7 @@ A shell's limits are no matter: those of a login or of an agent's shell differ f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from nccl_slurm.doctor.check import Finding, NotObserved, Proof
 from nccl_slurm.doctor.checks.node import machine
@@ -26,9 +26,18 @@ _YOUNG_S = 300.0
 _SOURCES = ("ranks", "daemons")
 
 
-def _limit(look: Look, name: str, *, own: bool = True, hard: bool = False) -> list[tuple[str, float, Proof]]:
-    """(whose, soft or hard limit, proof), of every rank; where none runs, of what starts them. ``own``: root's too.
-    Raises where ranks run that can't be looked at: what slurmd has is not what they got."""
+class _Has(NamedTuple):
+    """A limit of one process. ``values``: for commands that look at it."""
+
+    whose: str
+    value: float
+    proof: Proof
+    values: Mapping[str, str]
+
+
+def _limit(look: Look, name: str, *, own: bool = True, hard: bool = False) -> list[_Has]:
+    """Soft or hard, of every rank; where none runs, of what starts them. ``own``: root's too. Raises where ranks run
+    that can't be looked at: what slurmd has is not what they got."""
     rows = [("rank", row) for row in machine.ranks(look.seen)]
     if not rows:
         daemons = machine.rows(look.seen.reader("daemons"))
@@ -41,7 +50,8 @@ def _limit(look: Look, name: str, *, own: bool = True, hard: bool = False) -> li
         if name in limits:
             value = limits[name].hard if hard else limits[name].soft
             words = f"{name}: {_shown(value)} ({'hard, ' if hard else ''}{whose})"
-            found.append((whose, value, Proof(f"/proc/{row.get('pid')}/limits", words)))
+            proof = Proof(f"/proc/{row.get('pid')}/limits", words)
+            found.append(_Has(whose, value, proof, machine.step(row) if whose == "rank" else {}))
     if not found:
         raise NotObserved(f"{name.lower()}: no rank runs here whose limits can be read, and no slurmd")
     return found
@@ -51,8 +61,8 @@ def _shown(value: float) -> str:
     return "unlimited" if value == UNLIMITED else f"{value:.0f}"
 
 
-def _lowest(look: Look, name: str, *, own: bool = True, hard: bool = False) -> tuple[str, float, Proof]:
-    return min(_limit(look, name, own=own, hard=hard), key=lambda one: one[1])
+def _lowest(look: Look, name: str, *, own: bool = True, hard: bool = False) -> _Has:
+    return min(_limit(look, name, own=own, hard=hard), key=lambda one: one.value)
 
 
 def _memlock(look: Look) -> Iterator[Finding]:
@@ -64,11 +74,13 @@ def _memlock(look: Look) -> Iterator[Finding]:
     if not ours and machine.ranks(look.seen):
         yield look.passed("ranks of root may lock all memory (CAP_IPC_LOCK)")
         return
-    whose, value, proof = _lowest(look, "Max locked memory", own=False)
+    whose, value, proof, values = _lowest(look, "Max locked memory", own=False)
     if value < table()["memlock-least-mib"] * _MIB:
-        yield look.fail("P0", f"locked memory of a {whose} is limited so low that RDMA can't register buffers", proof)
+        text = f"locked memory of a {whose} is limited so low that RDMA can't register buffers"
+        yield look.fail("P0", text, proof, values=values)
     elif value < table()["memlock-gib"] * _GIB:
-        yield look.warn("P1", f"locked memory of a {whose} is below {table()['memlock-gib']:g} GiB", proof)
+        text = f"locked memory of a {whose} is below {table()['memlock-gib']:g} GiB"
+        yield look.warn("P1", text, proof, values=values)
     else:
         yield look.passed(f"locked memory of a {whose}: enough", proof)
 
@@ -83,13 +95,15 @@ def _has_no_card(look: Look) -> bool:
 def _stack(look: Look) -> Iterator[Finding]:
     """Unlimited is no large stack: glibc then gives each thread 2 MiB on x86-64 (pthread_create(3)). Slurm's own unit
     of slurmd has it so, and what ranks get may differ (PropagateResourceLimits): only theirs counts."""
-    whose, value, proof = _lowest(look, "Max stack size")
+    whose, value, proof, values = _lowest(look, "Max stack size")
     if value < table()["stack-least-kib"] * _KIB:
-        yield look.fail("P1", f"the stack of a {whose} is below {table()['stack-least-kib']:g} KiB", proof)
+        text = f"the stack of a {whose} is below {table()['stack-least-kib']:g} KiB"
+        yield look.fail("P1", text, proof, values=values)
         return
-    without = [one for who, limit, one in _limit(look, "Max stack size") if limit == UNLIMITED and who == "rank"]
+    without = [one for one in _limit(look, "Max stack size") if one.value == UNLIMITED and one.whose == "rank"]
     if without:
-        yield look.warn("P2", f"the stack of a {whose} is unlimited: threads get 2 MiB each", *without)
+        text = f"the stack of a {whose} is unlimited: threads get 2 MiB each"
+        yield look.warn("P2", text, *(one.proof for one in without), values=without[0].values)
     else:
         yield look.passed(f"the stack of a {whose}: enough", proof)
 
@@ -97,18 +111,18 @@ def _stack(look: Look) -> Iterator[Finding]:
 def _nofile(look: Look) -> Iterator[Finding]:
     """Slurm hands on the soft limit of the shell that submits, 1024 as a rule; a program may raise it to the hard one,
     and NCCL does. Others, as data loaders, don't."""
-    whose, value, proof = _lowest(look, "Max open files")
-    _, hard, hard_proof = _lowest(look, "Max open files", hard=True)
+    whose, value, proof, values = _lowest(look, "Max open files")
+    hard = _lowest(look, "Max open files", hard=True)
     least = table()["nofile-least"]
-    if hard < least:
-        yield look.fail("P1", f"a {whose} may open fewer than {least:g} files", hard_proof)
+    if hard.value < least:
+        text = f"a {whose} may open fewer than {least:g} files"
+        yield look.fail("P1", text, hard.proof, values=hard.values)
     elif value < least:
         text = f"a {whose} may open fewer than {least:g} files until it raises its limit itself, as NCCL does"
-        yield look.warn("P2", text, proof, hard_proof)
+        yield look.warn("P2", text, proof, hard.proof, values=values)
     elif value < table()["nofile"]:
-        yield look.warn(
-            "P2", f"a {whose} may open fewer than {table()['nofile']:g} files: too few for many peers", proof
-        )
+        text = f"a {whose} may open fewer than {table()['nofile']:g} files: too few for many peers"
+        yield look.warn("P2", text, proof, values=values)
     else:
         yield look.passed(f"open files of a {whose}: enough", proof)
 
@@ -118,29 +132,30 @@ def _nofile(look: Look) -> Iterator[Finding]:
 
 def _shm(look: Look) -> Iterator[Finding]:
     """That of the ranks, which may be a container's own, else the node's."""
-    rows = [(f"/proc/{row.get('pid')}/root/dev/shm", row.get("shm")) for row in machine.ranks(look.seen)]
-    rooms = {where: room for where, room in rows if isinstance(room, dict)}
+    rows = [row for row in machine.ranks(look.seen) if isinstance(row.get("shm"), dict)]
+    rooms = [(f"/proc/{row.get('pid')}/root/dev/shm", row["shm"], machine.step(row)) for row in rows]
     if not rooms:
         room = machine.fields(machine.reader(look.seen, "mounts").get("room")).get(_SHM)
         if not isinstance(room, dict):
             raise NotObserved(f"{_SHM} is not there, or can't be read")
-        rooms = {_SHM: room}
-    where, room = min(rooms.items(), key=lambda one: _number(one[1], "size"))
-    yield from _room(look, where, _number(room, "size"), _number(room, "free"))
+        rooms = [(_SHM, room, {})]
+    where, room, values = min(rooms, key=lambda one: _number(one[1], "size"))
+    yield from _room(look, where, _number(room, "size"), _number(room, "free"), values)
     yield from _kind(look)
 
 
-def _room(look: Look, where: str, size: float, free: float) -> Iterator[Finding]:
+def _room(look: Look, where: str, size: float, free: float, values: Mapping[str, str]) -> Iterator[Finding]:
     used = 1.0 - free / size if size else 1.0
     proof = Proof(f"df {where}", f"{size / _GIB:.1f} GiB, {used:.0%} in use")
+    whose = f"{_SHM}{'' if where == _SHM else ' of a rank'}"
     if size < table()["shm-least-gib"] * _GIB:
-        yield look.fail("P0", f"{_SHM} is smaller than {table()['shm-least-gib']:g} GiB", proof)
+        yield look.fail("P0", f"{whose} is smaller than {table()['shm-least-gib']:g} GiB", proof, values=values)
     elif used >= table()["shm-used-share"]:
-        yield look.warn("P1", f"{_SHM} is nearly full", proof)
+        yield look.warn("P1", f"{whose} is nearly full", proof, values=values)
     elif size < table()["shm-gib"] * _GIB:
-        yield look.warn("P1", f"{_SHM} is smaller than {table()['shm-gib']:g} GiB", proof)
+        yield look.warn("P1", f"{whose} is smaller than {table()['shm-gib']:g} GiB", proof, values=values)
     else:
-        yield look.passed(f"{_SHM} has room", proof)
+        yield look.passed(f"{whose} has room", proof)
 
 
 def _kind(look: Look) -> Iterator[Finding]:
@@ -164,7 +179,8 @@ def _stale(look: Look) -> Iterator[Finding]:
     mine = [row for row in machine.rows(told.get("files")) if "/nccl-" in str(row.get("path"))]
     left = [row for row in mine if not row.get("holders") and look.seen.at - _number(row, "mtime") > _YOUNG_S]
     if left and told.get("unreadable"):
-        yield look.unknown(f"{len(left)} files of NCCL may be left over: processes of other users can't be looked at")
+        proof = Proof("ls /dev/shm", f"{len(left)} files that no process that can be seen has mapped")
+        yield look.unknown("files of NCCL may be left over: processes of other users can't be looked at", proof)
     elif left:
         proofs = [Proof("ls -l", f"{row.get('path')} uid {row.get('uid')} {row.get('size')} bytes") for row in left]
         size = sum(_number(row, "size") for row in left)

@@ -65,10 +65,12 @@ class Look:
         return Finding(self.check, status, text, priority, [node], since=since, proofs=shown, values=told)
 
     def _job(self) -> Mapping[str, str]:
-        """For commands: the one beside which we read. A job of our own has ended by then, and one that took in our SSH
-        session (pam_slurm_adopt) is anybody's."""
+        """For commands: the one beside which we read, in a step as its owner. A job of our own has ended by then, and
+        one that took in our SSH session (pam_slurm_adopt) is anybody's."""
         told = self.seen.job if self.seen.way in ("job-step", "local") else None
-        return {} if told is None else {"job": told}
+        if told is None:
+            return {}
+        return {"job": told, "owner": str(self.seen.uid)} if self.seen.way == "job-step" else {"job": told}
 
 
 @dataclass

@@ -40,6 +40,7 @@ __all__ = [
     "reader",
     "rows",
     "smi_proof",
+    "step",
     "window",
 ]
 
@@ -196,7 +197,7 @@ def ranks(seen: Observation) -> list[Mapping[str, Any]]:
     found = rows(told["ranks"])
     unreadable = told.get("unreadable")
     if not found and unreadable:
-        raise NotObserved(f"{unreadable} processes of the job belong to another user: look as that user, or as root")
+        raise NotObserved(f"processes of the job belong to another user: {seen.more_rights}")
     return found
 
 
@@ -224,6 +225,12 @@ def jobs(seen: Observation) -> str:
     except NotObserved:
         return ""
     return ",".join(sorted(found))
+
+
+def step(row: Mapping[str, Any]) -> dict[str, str]:
+    """For commands in a step beside this rank: its job and that one's owner. Empty where they are not told."""
+    job, uid = row.get("job"), row.get("uid")
+    return {"job": str(job)[:20], "owner": str(uid)} if job and isinstance(uid, int) else {}
 
 
 def libraries_of(row: Mapping[str, Any]) -> list[Library]:

@@ -256,7 +256,7 @@ def _counters(look: Look) -> Iterator[Finding]:
         yield _losing(look, wrong)
     elif ports is not None and (ports or links):
         read = Proof(_FOLDER, f"{len(ports or ()) + len(links)} counters over {hours:.0f} h")
-        yield look.passed("no port that tells loses or repeats packets", read)
+        yield look.passed("no port whose counters were read loses or repeats packets", read)
     elif ports is not None:
         raise NotObserved("no counters of ports or interfaces are told")
 
@@ -383,7 +383,8 @@ def _rules(look: Look) -> tuple[list[firewall.Ruleset], str]:
     if legacy and "firewall-legacy" not in found:
         unseen = "the firewall has rules of iptables-legacy, which can't be read"
     if not found and not unseen:
-        raise NotObserved("rules of the firewall can't be read (neither nft nor iptables-save, or not as root)")
+        why = "neither nft nor iptables-save" + (f", or no right: {look.seen.more_rights}" if look.seen.uid else "")
+        raise NotObserved(f"rules of the firewall can't be read ({why})")
     return list(found.values()), unseen
 
 

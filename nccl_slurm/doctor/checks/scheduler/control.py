@@ -21,6 +21,7 @@ CONTROLLER, DATABASE, MUNGE, VERSION = (
 _AWAY = re.compile(
     r"unable to contact|connection refused|no answer|not responding|connect(?:ion)? fail|timed out", re.I
 )
+_STATE_FOLDER = re.compile(r"^\s*StateSaveLocation\s*=\s*([^\s#]+)", re.MULTILINE | re.IGNORECASE)
 _STATUS = re.compile(r"^STATUS: +(.*)$", re.MULTILINE)
 
 
@@ -29,18 +30,26 @@ def _controllers(seen: SlurmObserved) -> Iterator[Finding]:
     every = seen.controllers()
     down = [one for one in every if not one.up]
     if len(down) == len(every):
-        values = {"controller": down[0].host}
+        values = {"controller": down[0].host, **_where(seen)}
         text = f"no slurmctld answers: {_hosts(down)}"
         yield Finding(CONTROLLER, "FAIL", text, "P0", proofs=_pings(down), values=values)
     for one in down if len(down) < len(every) else ():
         up = [other for other in every if other.up]
         rest = f"{_hosts(up)} answers, and none is left if it fails" if len(up) == 1 else f"{_hosts(up)} answer"
         text = f"slurmctld at {one.host} ({one.role}) does not answer; {rest}"
-        values = {"controller": one.host, "role": one.role}
+        values = {"controller": one.host, "role": one.role, **_where(seen)}
         yield Finding(CONTROLLER, "WARN", text, "P1", proofs=_pings([one]), values=values)
     if not down:
         backup = "" if len(every) > 1 else "; there is no backup"
         yield Finding(CONTROLLER, "PASS", f"{_hosts(every)} answer{'s' if len(every) == 1 else ''}{backup}")
+
+
+def _where(seen: SlurmObserved) -> dict[str, str]:
+    """For commands, by the file: a slurmctld that is silent tells no setting."""
+    if not seen.conf:
+        return {}
+    found = _STATE_FOLDER.search(seen.said("slurm.conf"))
+    return {"conf": seen.conf, "state_folder": found[1] if found else "/var/spool"}
 
 
 def _hosts(controllers: Sequence[Controller]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from nccl_slurm.doctor.check import Finding, NotObserved, Priority, Proof, Status
+from nccl_slurm.doctor.check import BY_LOOK, Finding, NotObserved, Priority, Proof, Status
 from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
 from nccl_slurm.doctor.checks.scheduler.program import ANY, ROOT, Program, matches, program
 from nccl_slurm.doctor.checks.scheduler.shape import SlurmCheck
@@ -38,9 +38,9 @@ def _hooks(seen: SlurmObserved) -> Iterator[Finding]:
     yield from patterns.values()
     yield from _of_controller(seen, patterns)
     for name, node in seen.fleet.nodes.items() if wanted else ():
-        yield from _of_node(name, node, wanted)
+        yield from _of_node(name, node, wanted, seen.by_look.get(name, ""))
     if wanted and not seen.fleet.nodes:
-        yield Finding(HOOKS, "UNKNOWN", "programs on nodes are seen where nodes are looked at: --nodes or --job")
+        yield Finding(HOOKS, "UNKNOWN", seen.unseen("programs on nodes"))
 
 
 def _patterns(seen: SlurmObserved) -> Iterator[Finding]:
@@ -60,28 +60,36 @@ _ONE_PATH: Mapping[str, tuple[Status, Priority, str]] = {
 }
 
 
-def _of_node(name: str, node: Observation, wanted: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+def _of_node(name: str, node: Observation, wanted: Sequence[tuple[str, str]], ending: str) -> Iterator[Finding]:
+    """``ending``: as in `SlurmObserved.by_look`."""
     try:
         files = node.present("hooks")
     except NotObserved as error:
         yield Finding(HOOKS, "UNKNOWN", str(error), nodes=(name,))
         return
-    bad = [fault for key, path in wanted for fault in _faults(key, path, files)]
+    bad = [(key, *fault) for key, path in wanted for fault in _faults(key, path, files)]
     unsure = [
         path for key, pattern in wanted for path, one in _programs(key, pattern, files) if _runs(key, one) is None
     ]
     hidden = {path: why for path, why in files.unread.items() if _is_hidden(why)}
-    for path, text, line in bad:
-        proof = Proof(f"stat {path}", line)
-        yield Finding(HOOKS, "FAIL", text, "P0", (name,), proofs=[proof], values={"path": path})
+    for key, path, text, line in bad:
+        proof, (effect, more) = Proof(f"stat {path}", line), _came_of(key, ending)
+        values = {"path": _plain(path), **more}
+        yield Finding(HOOKS, "FAIL", f"{text}; {effect}", "P0", (name,), proofs=[proof], values=values)
     if hidden or files.more:
         told = "; ".join(f"{path}: {why}" for path, why in sorted(hidden.items())[:4]) or "there are too many of them"
-        yield Finding(HOOKS, "UNKNOWN", f"not all programs can be seen by this user: {told}", nodes=(name,))
+        yield Finding(HOOKS, "UNKNOWN", f"not all programs can be seen by {node.user}: {told}", nodes=(name,))
     elif unsure:
         text = f"whether all users may run it can't be told by its mode: {', '.join(unsure[:4])}"
         yield Finding(HOOKS, "UNKNOWN", text, nodes=(name,))
     elif not bad:
         yield Finding(HOOKS, "PASS", "all programs that slurm.conf names are there and can be run", nodes=(name,))
+
+
+def _plain(path: str) -> str:
+    """For commands: of a pattern the folder that it begins with."""
+    parts = path.split("/")
+    return path if not is_glob(path) else "/".join(parts[: next(i for i, part in enumerate(parts) if is_glob(part))])
 
 
 _EFFECT = {
@@ -92,22 +100,34 @@ _EFFECT = {
 }
 
 
+#: Where it was this look's own job that found out.
+_CAME_OF = {
+    ("Prolog", "prolog-error"): "this look's own job there drained the node",
+    ("Epilog", "epilog-error"): "the end of this look's own job there drained the node",
+}
+
+
+def _came_of(key: str, ending: str) -> tuple[str, Mapping[str, str]]:
+    """What comes of it, or came, and values for commands."""
+    came = _CAME_OF.get((key, ending))
+    return (_EFFECT[key], {}) if came is None else (came, BY_LOOK)
+
+
 def _faults(key: str, pattern: str, files: Files) -> Iterator[tuple[str, str, str]]:
     """(path, text, proof)."""
     seen = any(matches(path, pattern) for path, _ in files.items())
     unread = {path: why for path, why in files.unread.items() if path == pattern or matches(path, pattern)}
     if not seen and not unread:
-        yield pattern, f"{key}: {pattern}: no such file; {_EFFECT[key]}", "No such file or directory"
+        yield pattern, f"{key}: {pattern}: no such file", "No such file or directory"
     for path, why in unread.items():
         if not _is_hidden(why):
-            yield path, f"{key}: {path} can't be read ({why}); {_EFFECT[key]}", why
+            yield path, f"{key}: {path} can't be read ({why})", why
     for path, one in _programs(key, pattern, files):
         if one.is_folder:
-            yield path, f"{key}: {path} is a folder; {_EFFECT[key]}", f"mode {one.mode:o}"
+            yield path, f"{key}: {path} is a folder", f"mode {one.mode:o}"
         elif _runs(key, one) is False:
             whom = "by its owner alone" if one.mode & 0o111 else "by nobody"
-            text = f"{key}: {path} can be executed {whom}, and runs as {_AS[key]}; {_EFFECT[key]}"
-            yield path, text, f"mode {one.mode & 0o7777:o}"
+            yield path, f"{key}: {path} can be executed {whom}, and runs as {_AS[key]}", f"mode {one.mode & 0o7777:o}"
 
 
 def _programs(key: str, pattern: str, files: Files) -> Iterator[tuple[str, Program]]:
@@ -136,15 +156,16 @@ def _of_controller(seen: SlurmObserved, patterns: Container[str]) -> Iterator[Fi
     user = int(found[1]) if found else ROOT
     for path, told in seen.here.items() if seen.on_controller else ():
         one, text = program(told), f"slurmctld runs {path}, which is not "
+        values = {"path": path, "own_path": path}
         if path in patterns:
             continue
         if one is None:
             proof = Proof(f"stat {path}", "No such file or directory")
-            yield Finding(HOOKS, "FAIL", text + "on this controller", "P1", proofs=[proof], values={"path": path})
+            yield Finding(HOOKS, "FAIL", text + "on this controller", "P1", proofs=[proof], values=values)
         elif one.runs_for(user) is False:
             proof = Proof(f"stat {path}", f"mode {one.mode:o}, owner {one.owner}")
             text += "executable" if not one.mode & 0o111 else f"executable for {seen.setting('SlurmUser')}"
-            yield Finding(HOOKS, "FAIL", text, "P1", proofs=[proof], values={"path": path})
+            yield Finding(HOOKS, "FAIL", text, "P1", proofs=[proof], values=values)
 
 
 def _flags(seen: SlurmObserved) -> Iterator[Finding]:

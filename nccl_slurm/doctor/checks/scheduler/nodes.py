@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from nccl_slurm.doctor.check import Finding, Priority, Proof, Status
+from nccl_slurm.doctor.check import BY_LOOK, Finding, Priority, Proof, Status
 from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
 from nccl_slurm.doctor.checks.scheduler.shape import SlurmCheck
-from nccl_slurm.history.reasons import Reasons
+from nccl_slurm.history.reasons import Reasons, packaged
 from nccl_slurm.scheduler.client import NodeState
 
-__all__ = ["CHECKS"]
+__all__ = ["CHECKS", "NODE_STATE"]
 
 STATE = "scheduler.node-state"
 #: Somebody is at work on the node: its state is to be left alone.
@@ -54,7 +54,9 @@ class _Word(NamedTuple):
 def _states(seen: SlurmObserved) -> Iterator[Finding]:
     nodes = [node for node in seen.nodes if not seen.chosen or node.name in seen.chosen]
     for node in nodes:
-        if (word := _word(node, seen.reasons)) is not None:
+        if (found := _word(node, seen.reasons)) is not None:
+            ending = seen.by_look.get(node.name)
+            word = _by_look(found, ending)
             yield Finding(
                 STATE,
                 word.status,
@@ -63,7 +65,7 @@ def _states(seen: SlurmObserved) -> Iterator[Finding]:
                 nodes=(node.name,),
                 since=node.reason_at,
                 proofs=[Proof("scontrol show node", _said(node))],
-                values={"state": node.full_state},
+                values={"state": node.full_state, **_reason(node), **(BY_LOOK if ending else {})},
             )
     strange = [node.name for node in nodes if node.state not in _KNOWN]
     strange += sorted(set(seen.fields) - {node.name for node in seen.nodes})
@@ -74,6 +76,13 @@ def _states(seen: SlurmObserved) -> Iterator[Finding]:
         yield Finding(STATE, "PASS", f"{len(nodes)} nodes: none is down, drained, failing or silent")
     elif well:
         yield Finding(STATE, "PASS", "neither down, drained, failing nor silent", nodes=well)
+
+
+def _by_look(word: _Word, ending: str | None) -> _Word:
+    """``ending``: as in `SlurmObserved.by_look`, None where it was so before."""
+    if ending:
+        return _Word("FAIL", "P1", f"drained by the job of this look: {word.text}")
+    return word if ending is None else word._replace(text=f"since a job of this look was there: {word.text}")
 
 
 def _word(node: NodeState, reasons: Reasons) -> _Word | None:
@@ -104,11 +113,19 @@ def _means(node: NodeState, reasons: Reasons) -> str:
     return f"; {means or _OWNERS[reasons.classify(node.reason, node.reason_by).owner]}"
 
 
+def _reason(node: NodeState) -> dict[str, str]:
+    """The entry of `nccl-slurm explain`, which has the packaged rows."""
+    known = packaged().classify(node.reason, node.reason_by).id
+    told = known or ("not-responding" if "NOT_RESPONDING" in node.flags else None)
+    return {"reason": told} if told else {}
+
+
 def _said(node: NodeState) -> str:
     by = f" by {node.reason_by}" if node.reason_by else ""
     return f"State={node.full_state} Reason={node.reason or '-'}{by}"
 
 
-CHECKS = (
-    SlurmCheck(STATE, "States of the nodes, with all flags and reasons", _states, explains=("scheduler.stuck-jobs",)),
+NODE_STATE = SlurmCheck(
+    STATE, "States of the nodes, with all flags and reasons", _states, explains=("scheduler.stuck-jobs",)
 )
+CHECKS = (NODE_STATE,)

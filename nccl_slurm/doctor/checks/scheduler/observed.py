@@ -27,12 +27,14 @@ class Plugin(NamedTuple):
 
 @dataclass(frozen=True)
 class SlurmObserved:
-    """``texts``: ping, config, nodes, partitions, queue, slurmdbd, munge, own-daemon → what was printed, or why not.
+    """``texts``: ping, config, nodes, partitions, queue, slurmdbd, munge, own-daemon → what was printed, or why not;
+    slurm.conf: the file, as this host has it. ``conf``: its path, empty where there is none.
 
     ``fleet``: the nodes that were looked at; ``chosen``: whom node states are asked of, empty for all. ``credentials``:
     node → what ``unmunge`` here says of its credential. ``here``: programs of slurmctld, as this host has them:
     ``octal-mode uid``, or empty: it is not there. ``on_controller``: whether this host is one. ``plugins``: SPANK's, of
-    plugstack.conf as this host has it. ``reasons``: by which reasons of nodes are told.
+    plugstack.conf as this host has it. ``reasons``: by which reasons of nodes are told. ``by_look``: nodes that went
+    out of work since a job of this look began there → the reason's row, empty where it may have another cause.
     """
 
     now: float
@@ -44,6 +46,8 @@ class SlurmObserved:
     on_controller: bool = False
     plugins: Sequence[Plugin] = ()
     reasons: Reasons = field(default_factory=packaged)
+    conf: str = ""
+    by_look: Mapping[str, str] = field(default_factory=dict)
 
     def said(self, key: str) -> str:
         told = self.texts.get(key)
@@ -52,6 +56,12 @@ class SlurmObserved:
         if isinstance(told, NotObserved):
             raise told
         return told
+
+    def unseen(self, what: str) -> str:
+        """Why nothing is known of what nodes have: no node was chosen, or none of them answered."""
+        if self.fleet.silent:
+            return f"{what} can't be seen: no node that was chosen gave an observation"
+        return f"{what} are seen where nodes are looked at: --nodes or --job"
 
     @cached_property
     def settings(self) -> Mapping[str, Sequence[str]]:

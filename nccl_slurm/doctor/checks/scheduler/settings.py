@@ -29,13 +29,16 @@ _TRUE = ("yes", "true", "1", "on")
 def _ipc(seen: SlurmObserved) -> Iterator[Finding]:
     """With RemoveIPC the end of a user's last login takes /dev/shm files of his running job with it."""
     if not seen.fleet.nodes:
-        raise NotObserved("logind.conf is seen where nodes are looked at: --nodes or --job")
+        raise NotObserved(seen.unseen("settings of logind"))
     for name, node in seen.fleet.nodes.items():
         yield _ipc_of(name, node)
 
 
 def _ipc_of(name: str, node: Observation) -> Finding:
     """What the vendor left as a comment is the built-in value; drop-ins win over the file, the last one over all."""
+    if (init := _without_logind(node)) is not None:
+        text = f"PID 1 is {init} and no logind runs, so nobody removes shared memory at a user's logout"
+        return Finding(IPC, "NOT-APPLICABLE", text, nodes=(name,))
     try:
         files = node.files("logind")
     except NotObserved as error:
@@ -52,6 +55,15 @@ def _ipc_of(name: str, node: Observation) -> Finding:
     return Finding(IPC, "WARN", text, "P1" if given else "P2", (name,), proofs=[proof])
 
 
+def _without_logind(node: Observation) -> str | None:
+    """The name of PID 1 where neither it is systemd nor a logind is there; None where it may be."""
+    try:
+        init, logind = node.text("init").strip(), node.reader("logind-runs")
+    except NotObserved:
+        return None
+    return init if init and init != "systemd" and logind == [] else None
+
+
 def _order(path: str) -> tuple[bool, str]:
     return ".d/" in path, path.rpartition("/")[2]
 
@@ -65,7 +77,7 @@ def _limits(seen: SlurmObserved) -> Iterator[Finding]:
     found = [one for name, node in seen.fleet.nodes.items() for one in _limits_of(name, node)]
     yield from found
     if not found:
-        yield Finding(LIMITS, "UNKNOWN", "slurmd's limits are seen where nodes are looked at: --nodes or --job")
+        yield Finding(LIMITS, "UNKNOWN", seen.unseen("slurmd's limits"))
 
 
 def _propagated(seen: SlurmObserved) -> str | None:
@@ -172,7 +184,7 @@ def _daemon(seen: SlurmObserved) -> Iterator[Finding]:
 
 
 CHECKS = (
-    SlurmCheck(IPC, "logind leaves users' shared memory alone", _ipc, sources=("logind",)),
+    SlurmCheck(IPC, "logind leaves users' shared memory alone", _ipc, sources=("logind", "logind-runs", "init")),
     SlurmCheck(LIMITS, "Locked memory of slurmd and what is propagated", _limits, sources=("daemons", "rdma-devices")),
     SlurmCheck(CGROUP, "Jobs are held by cgroups", _cgroup),
     SlurmCheck(UNKILLABLE, "Time for processes to die before their node is drained", _unkillable),
