@@ -23,6 +23,8 @@ Max address space         unlimited            unlimited            bytes
 MEETING = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
 EFA = {f"rdmap{card}s0": "efa" for card in range(4)}
 INFINIBAND = {f"mlx5_{card}": "mlx5_core" for card in range(8)}
+#: The nodes' clocks.
+NOW = 1_790_000_000.0
 _ROWS = load_rows()
 
 Rows = list[dict[str, Any]]
@@ -62,9 +64,15 @@ def job(
     uid: int = 0,
     state: str | None = None,
     part: bool = False,
+    own: Mapping[str, Sequence[str]] | None = None,
+    names: Mapping[str, Sequence[str]] | None = None,
 ) -> JobObserved:
-    """``rows`` of a node as text: why they were not seen. ``adapters``: of every node, None: they were not seen."""
-    nodes = {name: Observation(name, _found(told, adapters, more), uid=uid) for name, told in rows.items()}
+    """``rows`` of a node as text: why they were not seen. ``adapters``: of every node, None: they were not seen.
+    ``own``: node → addresses of its interfaces; ``names``: what any node's resolver says."""
+    nodes = {
+        name: Observation(name, {**_found(told, adapters, more), **_known(name, own, names)}, uid=uid, at=NOW)
+        for name, told in rows.items()
+    }
     parsed = None if output is None else read_sources(walk(str(output))[0], _ROWS)
     live = None if state is None else LiveJob(42, "42", "train", state)
     return JobObserved("42", 42, Fleet(nodes, silent or {}), live, output=parsed, part=part)
@@ -77,6 +85,19 @@ def _found(rows: Rows | str, adapters: Mapping[str, str] | None, more: int) -> d
     }
     drivers = {"why": "no such file"} if adapters is None else {"texts": links, "cut": [], "unread": {}, "more": False}
     return {"ranks": told, "rdma-drivers": drivers}
+
+
+def _known(
+    node: str, own: Mapping[str, Sequence[str]] | None, names: Mapping[str, Sequence[str]] | None
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if own is not None:
+        lines = "".join(f"  |-- {one}\n     /32 host LOCAL\n" for one in ["127.0.0.1", *own[node]])
+        found["own-addresses"] = {"texts": {"/proc/net/fib_trie": lines}, "cut": [], "unread": {}, "more": False}
+    if names is not None:
+        rows = {name: {"addresses": list(told), "seconds": 0.0} for name, told in names.items()}
+        found["names"] = {"value": {"names": rows, "more": 0, "asked": "42"}}
+    return found
 
 
 def said(check: Check[Any], observed: JobObserved) -> list[Finding]:
