@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nccl_slurm.doctor.checks.job.limits import CHECKS
-from tests.doctor.jobs import EFA, INFINIBAND, Rows, job, limits, rank, said, words
+from tests.doctor.jobs import EFA, INFINIBAND, NO_FABRIC, ROCE, Rows, job, limits, rank, said, words
 
 (CHECK,) = CHECKS
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -35,6 +35,8 @@ def test_good_limits_pass() -> None:
         (str(8 * GIB), EFA, ["PASS"]),
         ("unlimited", EFA, ["PASS"]),
         ("18446744073709551615", EFA, ["PASS"]),
+        (str(64 * KIB), ROCE, ["FAIL P0"]),
+        *((str(64 * KIB), adapters, ["PASS"]) for adapters in NO_FABRIC.values()),
         (str(64 * KIB), {}, ["PASS"]),
         (str(64 * KIB), None, ["PASS"]),
     ],

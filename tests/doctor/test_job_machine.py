@@ -20,7 +20,8 @@ KEYS = {key for check in CHECKS.values() for key in check.sources}
 def machine(tmp_path: Path) -> Machine:
     """A torchrun with four ranks of job 42, a data loader's worker, and a rank of another job."""
     machine = Machine(tmp_path)
-    machine.write("/sys/class/infiniband/mlx5_0/node_type", "1: CA\n")
+    for name, text in (("state", "4: ACTIVE"), ("rate", "400 Gb/sec (4X NDR)"), ("link_layer", "InfiniBand")):
+        machine.write(f"/sys/class/infiniband/mlx5_0/ports/1/{name}", text + "\n")
     (machine.root / "sys/class/infiniband/mlx5_0/device").mkdir(parents=True)
     (machine.root / "sys/class/infiniband/mlx5_0/device/driver").symlink_to("../../../../bus/pci/drivers/mlx5_core")
     machine.process(90, {"maps": MAPS.format(path="/x/libtorch_cuda.so"), "environ": "SLURM_PROCID=0\0"}, job="42")

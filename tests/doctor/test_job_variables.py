@@ -12,7 +12,7 @@ from nccl_slurm.doctor.checks.job import environment
 from nccl_slurm.doctor.checks.job.variables import CHECKS
 from nccl_slurm.doctor.variables import WHEN, Value, conflicts, names, near, unread, values
 from nccl_slurm.errors import ConfigError
-from tests.doctor.jobs import EFA, INFINIBAND, even, job, rank, said, words
+from tests.doctor.jobs import EFA, INFINIBAND, NO_FABRIC, ROCE, even, job, rank, said, words
 
 NAMES, VALUES = CHECKS
 (ENVIRONMENT,) = environment.CHECKS
@@ -245,6 +245,8 @@ def test_good_values_are_no_finding(name: str, value: str) -> None:
         ("FI_PROVIDER", "tcp", {}, False),
         ("FI_PROVIDER", "tcp", None, False),
         ("NCCL_IB_DISABLE", "1", INFINIBAND, True),
+        ("NCCL_IB_DISABLE", "1", ROCE, True),
+        *(("NCCL_IB_DISABLE", "1", adapters, False) for adapters in NO_FABRIC.values()),
         ("NCCL_IB_DISABLE", "1", EFA, False),
         ("NCCL_NET", "Socket", {}, False),
         ("NCCL_NET", "Socket", INFINIBAND, True),
