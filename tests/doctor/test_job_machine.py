@@ -65,6 +65,13 @@ def test_a_rank_that_is_gone_is_missed(machine: Machine) -> None:
     assert judged(machine, "job.environment") == ["FAIL P0"]
 
 
+@pytest.mark.parametrize(("address", "expected"), [("10.1.0.5", ["PASS"]), ("10.1.0.6", ["WARN P1"])])
+def test_a_node_tells_its_own_addresses(machine: Machine, address: str, expected: list[str]) -> None:
+    machine.write("/proc/net/fib_trie", "Main:\n     |-- 10.1.0.5\n        /32 host LOCAL\n")
+    start(machine, 103, 3, MASTER_ADDR=address)
+    assert judged(machine, "job.environment") == expected
+
+
 def test_small_limits_of_a_rank_are_seen(machine: Machine) -> None:
     machine.write("/proc/101/limits", limits(locked="65536"))
     if os.geteuid() == 0:

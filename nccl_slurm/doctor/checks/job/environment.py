@@ -103,8 +103,8 @@ def _place(said: str, places: Mapping[str, str], home: str | None) -> str:
 
 
 def _places(observed: JobObserved) -> dict[str, str]:
-    """Names and addresses → the node: as Slurm and the nodes themselves call them, and as their resolvers do. What is
-    certainly none of them is its own place. One of two nodes is in neither."""
+    """Names and addresses → the node: as Slurm and the nodes themselves call them, and as their resolvers do. One of
+    two nodes is in neither. An address of no node may be one's all the same (public ones, of NAT)."""
     found: dict[str, set[str]] = {}
     for name, node in observed.fleet.nodes.items():
         told = (name, node.host, *(node.slurm.get(key, "") for key in ("NodeAddr", "NodeHostName")), *_own(node))
@@ -112,9 +112,8 @@ def _places(observed: JobObserved) -> dict[str, str]:
             if word and not LOOPBACK.fullmatch(word):
                 found.setdefault(_spelled(word), set()).add(name)
     places = {word: next(iter(nodes)) for word, nodes in found.items() if len(nodes) == 1}
-    whole = not observed.part and not observed.fleet.silent and all(map(_own, observed.fleet.nodes.values()))
     for word, numbers in _resolved(observed).items():
-        homes = {places.get(one, one if whole and one not in found else "") for one in numbers}
+        homes = {places.get(one, "") for one in numbers}
         if len(homes) == 1 and "" not in homes:
             places.setdefault(word, next(iter(homes)))
     return places
