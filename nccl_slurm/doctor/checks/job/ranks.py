@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from nccl_slurm.doctor.check import Finding, NotObserved
@@ -51,12 +52,12 @@ class Seen:
     uid: int | None = None
     age: float | None = None
 
-    @property
+    @cached_property
     def ours(self) -> frozenset[str]:
         """Variables that our hooks set."""
         return ours(self.environment)
 
-    @property
+    @cached_property
     def chosen(self) -> Mapping[str, str]:
         """The environment without what our hooks set."""
         own = self.ours
