@@ -102,6 +102,14 @@ def test_the_kernels_own_limit_of_processes_is_of_each_node(processes: str, expe
     assert [one.nodes for one in found] == ([expected] if expected else [])
 
 
+@pytest.mark.parametrize(("number", "expected"), [("0", ["WARN P1"]), ("1", ["PASS"])])
+def test_limits_are_compared_within_a_program(number: str, expected: list[str]) -> None:
+    """Two steps, each with ranks 0 and 1."""
+    low = [rank(one, 2, text=limits(hard="65536", files="512"), SLURM_STEP_ID=number) for one in range(2)]
+    told = {"n1": [rank(one, 2, text=limits(), SLURM_STEP_ID="0") for one in range(2)], "n2": low}
+    assert words(said(CHECK, job(told, adapters=EFA))) == expected
+
+
 @pytest.mark.parametrize("text", ["", "no limits here", "\x00\xff", "Max open files"])
 def test_limits_that_can_not_be_read_are_unknown(text: str) -> None:
     assert words(said(CHECK, job(rows(text), adapters=EFA))) == ["UNKNOWN"]
