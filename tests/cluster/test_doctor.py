@@ -97,7 +97,9 @@ def test_a_file_in_the_prolog_folder_that_would_drain_the_nodes(lab: Cluster) ->
     lab.wait_job(job, {"RUNNING"})
     words = ("doctor", "--job", job, "--only", "scheduler.hooks,scheduler.own-hooks", "--no-aws", "--json")
     stray = Path(prolog.group(1)) / "10-site.bak"
-    assert found(json.loads(lab.nccl_slurm(*words).stdout), "scheduler.hooks") == {("PASS", None, ("n1", "n2"))}
+    before = json.loads(lab.nccl_slurm(*words).stdout)
+    assert found(before, "scheduler.hooks") == {("PASS", None, ("n1", "n2"))}
+    assert found(before, "scheduler.own-hooks") == {("PASS", None, ())}  # below the scratch folder's prefix
     stray.write_text("#!/bin/sh\n")
     try:
         told = json.loads(lab.nccl_slurm(*words, check=False).stdout)
