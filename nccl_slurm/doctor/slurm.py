@@ -18,10 +18,13 @@ from nccl_slurm.config import Config
 from nccl_slurm.doctor.check import NotObserved
 from nccl_slurm.doctor.checks.scheduler.jobs import QUEUE_FORMAT
 from nccl_slurm.doctor.checks.scheduler.observed import Plugin, SlurmObserved
+from nccl_slurm.doctor.checks.scheduler.own import KEYS
 from nccl_slurm.doctor.observation import Fleet, Observation
 from nccl_slurm.errors import NcclSlurmError, SlurmUnreachable
 from nccl_slurm.history.reasons import Reasons
 from nccl_slurm.install.facts import find_slurm
+from nccl_slurm.install.layout import Layout
+from nccl_slurm.install.settings import sh_value
 from nccl_slurm.install.slurmconf import values
 from nccl_slurm.scheduler.cli_client import CliClient, run_command
 from nccl_slurm.scheduler.client import Accounted, LiveJob
@@ -121,8 +124,16 @@ class AskedSlurm:
             credentials = dict(zip(made, pool.map(self._unmunged, made.values()), strict=True))
         observed = SlurmObserved(now, texts, fleet, chosen, credentials, by_look=by_look or {})
         here, on_controller = _here(observed)
-        observed = replace(observed, here=here, on_controller=on_controller, conf=conf)
-        return replace(observed, plugins=self.plugins(), reasons=self.reasons)
+        return replace(
+            observed,
+            here=here,
+            on_controller=on_controller,
+            conf=conf,
+            plugins=self.plugins(),
+            found_here=_found_here(observed),
+            own_hooks=_own_hooks(self.config),
+            reasons=self.reasons,
+        )
 
     def plugins(self) -> list[Plugin]:
         """SPANK's, as plugstack.conf of this host names them; none where it can't be read."""
@@ -240,6 +251,27 @@ def _here(observed: SlurmObserved) -> tuple[dict[str, str], bool]:
     on_controller = own in {host.partition(".")[0] for host in config.controllers}
     programs = [*settings.get("PrologSlurmctld", ()), *config.epilog_slurmctld]
     return {path: _mode(path) for path in programs}, on_controller
+
+
+def _found_here(observed: SlurmObserved) -> dict[str, list[str]]:
+    """Programs around jobs, as this host has them, and what links lead to."""
+    try:
+        settings = observed.settings
+    except NotObserved:
+        return {}
+    patterns = [value for key in KEYS for value in settings.get(key, ()) if value.startswith("/")]
+    found = {pattern: sorted(glob.glob(pattern))[:64] for pattern in patterns}
+    return {pattern: [*paths, *map(os.path.realpath, paths)] for pattern, paths in found.items()}
+
+
+def _own_hooks(config: Config) -> str:
+    """Of capture.conf beside nccl-slurm.toml. Empty where there is none, or it tells no folder."""
+    folder = os.path.dirname(config.source) if os.path.isfile(config.source) else Layout().conf
+    path = Layout(conf=folder).capture_conf
+    with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+        told = sh_value(file.read(_CONF_LIMIT), "NCCL_SLURM_HOOKS") or ""
+        return told.rstrip("/") if told.startswith("/") else ""
+    return ""
 
 
 def _mode(path: str) -> str:

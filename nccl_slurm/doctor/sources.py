@@ -139,6 +139,7 @@ _NETWORK: Mapping[str, Source] = {
     "firewall-nft": Command(["nft", "list", "ruleset"], bytes=1 << 21),
     "firewall-iptables": Command(["iptables-save"], bytes=1 << 21),
     "firewall-legacy": Command(["iptables-legacy-save"], bytes=1 << 21),
+    "own-addresses": _file("/proc/net/fib_trie", "/proc/net/if_inet6", bytes=1 << 18),
     "resolver": _file("/etc/resolv.conf", "/etc/hosts", bytes=1 << 18),
     "names": Reader("names", lane="names"),
     "ras": Reader("ras", lane="ras"),

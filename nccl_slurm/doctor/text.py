@@ -66,10 +66,15 @@ def render(result: Result, *, color: bool = False, severity: Priority | None = N
 def _head(result: Result) -> Iterator[str]:
     looked, job = result.looked, f" job {result.job}," if result.job else ""
     cluster = f" cluster {visible(result.cluster, 80)}," if result.cluster else ""
-    made = f"{counted(len(result.checks), 'check')} in {result.seconds:.1f} s, {rfc3339(result.at)}"
+    made = f"{counted(len(_checks(result)), 'check')} in {result.seconds:.1f} s, {rfc3339(result.at)}"
     yield f"nccl-slurm doctor:{cluster}{job} {made}"
     yield from _nodes(looked)
     yield from (f"Not covered: {visible(one, _WIDTH)}" for one in result.left_out)
+
+
+def _checks(result: Result) -> set[str]:
+    """Those that were chosen, and that which tells of nodes without an answer."""
+    return {*result.checks, *(one.check for one in result.findings)}
 
 
 def _nodes(looked: Looked) -> Iterator[str]:
@@ -196,11 +201,12 @@ def _rest(result: Result, wide: bool) -> Iterator[str]:
 
 
 def _counts(findings: Sequence[Finding]) -> str:
-    """Each check once, by the worst that it found."""
+    """Of checks; JSON counts findings, of which one check may have several."""
     worst = {one.check: one.status for one in sorted(findings, key=lambda one: -_STATUSES.index(one.status))}
     counts = Counter(worst.values())
     told = ", ".join(f"{counts[status]} {word}" for status, word in _STATUS_WORDS.items() if counts[status])
-    return f"{counted(len(worst), 'check')}: {told}"
+    by = f", {'each ' if len(worst) > 1 else ''}by the worst that it found" if len(worst) < len(findings) else ""
+    return f"{counted(len(worst), 'check')}{by}: {told}"
 
 
 def listed(checks: Sequence[Check[object]]) -> str:

@@ -236,6 +236,8 @@ class CliClient:
         if not self._fields:
             offered = text.read_offered_fields(self._ask("sacct", "--helpformat"))
             self._fields = tuple(field for field in jobtext.ACCOUNTING_FIELDS if field.lower() in offered)
+        if not self._fields:
+            raise SlurmRefused("sacct --helpformat names no field that is known; is this version of Slurm supported?")
         return self._fields
 
     def _sacct(self, delimiter: str, *words: str) -> str:

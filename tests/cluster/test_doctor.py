@@ -109,7 +109,9 @@ def test_a_file_in_the_prolog_folder_that_would_drain_the_nodes(lab: Cluster) ->
     job = lab.sbatch("#!/bin/sh\nsrun sleep 300\n", "-N2", "-w", "n[1-2]")
     lab.wait_job(job, {"RUNNING"})
     words = ("doctor", "--job", job, "--only", "scheduler.hooks,scheduler.own-hooks", "--no-aws", "--json")
-    assert found(json.loads(lab.nccl_slurm(*words).stdout), "scheduler.hooks") == {("PASS", None, ("n1", "n2"))}
+    before = json.loads(lab.nccl_slurm(*words).stdout)
+    assert found(before, "scheduler.hooks") == {("PASS", None, ("n1", "n2"))}
+    assert found(before, "scheduler.own-hooks") == {("PASS", None, ())}  # below the scratch folder's prefix
     with stray(lab, "Prolog") as path:
         told = json.loads(lab.nccl_slurm(*words, check=False).stdout)
     assert found(told, "scheduler.hooks") == {("FAIL", "P0", ("n1", "n2"))} and told["exit"] == 1

@@ -23,6 +23,16 @@ Max address space         unlimited            unlimited            bytes
 MEETING = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
 EFA = {f"rdmap{card}s0": "efa" for card in range(4)}
 INFINIBAND = {f"mlx5_{card}": "mlx5_core" for card in range(8)}
+ROCE = {f"mlx5_{card}": "mlx5_core 400" for card in range(8)}
+#: RDMA devices too: a card for management, Azure's accelerated networking, cards without a cable.
+NO_FABRIC: Mapping[str, Mapping[str, str]] = {
+    "management": {"mlx5_0": "mlx5_core 25", "mlx5_1": "mlx5_core 25"},
+    "accelerated networking": {"mlx5_0": "mlx5_core 100"},
+    "Broadcom": {"bnxt_re0": "bnxt_en 25"},
+}
+UNPLUGGED = {"mlx5_0": "mlx5_core down"}
+#: The nodes' clocks.
+NOW = 1_790_000_000.0
 _ROWS = load_rows()
 
 Rows = list[dict[str, Any]]
@@ -62,9 +72,15 @@ def job(
     uid: int = 0,
     state: str | None = None,
     part: bool = False,
+    own: Mapping[str, Sequence[str]] | None = None,
+    names: Mapping[str, Sequence[str]] | None = None,
 ) -> JobObserved:
-    """``rows`` of a node as text: why they were not seen. ``adapters``: of every node, None: they were not seen."""
-    nodes = {name: Observation(name, _found(told, adapters, more), uid=uid) for name, told in rows.items()}
+    """``rows`` of a node as text: why they were not seen. ``adapters``: of every node, None: they were not seen.
+    ``own``: node → addresses of its interfaces; ``names``: what any node's resolver says."""
+    nodes = {
+        name: Observation(name, {**_found(told, adapters, more), **_known(name, own, names)}, uid=uid, at=NOW)
+        for name, told in rows.items()
+    }
     parsed = None if output is None else read_sources(walk(str(output))[0], _ROWS)
     live = None if state is None else LiveJob(42, "42", "train", state)
     return JobObserved("42", 42, Fleet(nodes, silent or {}), live, output=parsed, part=part)
@@ -73,10 +89,43 @@ def job(
 def _found(rows: Rows | str, adapters: Mapping[str, str] | None, more: int) -> dict[str, Any]:
     told = {"why": rows} if isinstance(rows, str) else {"value": {"ranks": rows, "more": more, "unreadable": 0}}
     links = {
-        f"/sys/class/infiniband/{name}/device/driver": f"../x/{driver}" for name, driver in (adapters or {}).items()
+        f"/sys/class/infiniband/{name}/device/driver": f"../x/{driver.split()[0]}"
+        for name, driver in (adapters or {}).items()
     }
-    drivers = {"why": "no such file"} if adapters is None else {"texts": links, "cut": [], "unread": {}, "more": False}
-    return {"ranks": told, "rdma-drivers": drivers}
+    ports = {
+        f"/sys/class/infiniband/{name}/ports/1/{file}": text + "\n"
+        for name, driver in (adapters or {}).items()
+        for file, text in zip(("state", "rate", "link_layer"), _port(driver), strict=True)
+    }
+    if adapters is None:
+        return {"ranks": told, "rdma-drivers": {"why": "no such file"}}
+    return {"ranks": told, "rdma-drivers": _files(links), "rdma-ports": _files(ports)}
+
+
+def _port(driver: str) -> tuple[str, str, str]:
+    """``mlx5_core``: InfiniBand; ``mlx5_core 50``: Ethernet at that speed; ``mlx5_core down``."""
+    _, _, speed = driver.partition(" ")
+    if speed == "down":
+        return "1: DOWN", "10 Gb/sec (4X SDR)", "InfiniBand"
+    layer = "Unspecified" if driver == "efa" else "Ethernet" if speed else "InfiniBand"
+    return "4: ACTIVE", f"{speed or 400} Gb/sec (4X NDR)", layer
+
+
+def _files(texts: Mapping[str, str]) -> dict[str, Any]:
+    return {"texts": dict(texts), "cut": [], "unread": {}, "more": False}
+
+
+def _known(
+    node: str, own: Mapping[str, Sequence[str]] | None, names: Mapping[str, Sequence[str]] | None
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if own is not None:
+        lines = "".join(f"  |-- {one}\n     /32 host LOCAL\n" for one in ["127.0.0.1", *own[node]])
+        found["own-addresses"] = _files({"/proc/net/fib_trie": lines})
+    if names is not None:
+        rows = {name: {"addresses": list(told), "seconds": 0.0} for name, told in names.items()}
+        found["names"] = {"value": {"names": rows, "more": 0, "asked": "42"}}
+    return found
 
 
 def said(check: Check[Any], observed: JobObserved) -> list[Finding]:

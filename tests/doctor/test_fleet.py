@@ -201,6 +201,69 @@ def test_two_jobs_may_have_two_versions(tmp_path: Path) -> None:
     assert wrong(judged(versions.CHECKS[0], seen)) == []
 
 
+def ran(*of: tuple[str, str, int, Sequence[str]]) -> Fleet:
+    """(node, step, rank, versions of NCCL that it has mapped)."""
+    rows: dict[str, list[dict[str, object]]] = {}
+    for node, step, number, nccl in of:
+        row = {"pid": 100 + number, "job": "42", "environment": {"RANK": str(number), "SLURM_STEP_ID": step}}
+        rows.setdefault(node, []).append({**row, "libraries": [f"/opt/libnccl.so.{one}" for one in nccl]})
+    told = {node: {"ranks": {"value": {"ranks": each, "more": 0, "libraries": {}}}} for node, each in rows.items()}
+    return Fleet({node: Observation(node, each, kernel="6.8") for node, each in told.items()})
+
+
+OLD, NEW = ("2.18.5",), ("2.21.5",)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "odd", "alike"),
+    [
+        pytest.param(
+            [("n1", "0", 0, OLD), ("n2", "0", 1, OLD), ("n3", "1", 0, NEW), ("n4", "1", 1, NEW)],
+            (),
+            {("n1", "n2"): "2.18.5", ("n3", "n4"): "2.21.5"},
+            id="two steps on nodes of their own",
+        ),
+        pytest.param(
+            [("n1", "0", 0, OLD), ("n2", "0", 1, OLD), ("n1", "1", 0, NEW), ("n2", "1", 1, NEW)],
+            (),
+            {("n1", "n2"): "2.21.5"},
+            id="two steps on the same nodes",
+        ),
+        pytest.param(
+            [("n1", "0", 0, NEW), ("n2", "1", 1, NEW), ("n3", "2", 2, NEW), ("n4", "3", 3, OLD)],
+            ("n4",),
+            {},
+            id="one program, a step for each node",
+        ),
+        pytest.param(
+            [("n1", "0", 0, OLD + NEW), ("n1", "0", 1, NEW), ("n2", "0", 2, NEW), ("n3", "0", 3, NEW)],
+            (),
+            {("n1", "n2", "n3"): "2.21.5"},
+            id="one rank has mapped a second one",
+        ),
+        pytest.param(
+            [("n1", "0", 0, OLD + NEW), ("n2", "0", 1, NEW), ("n3", "0", 2, NEW)],
+            (),
+            {("n2", "n3"): "2.21.5"},
+            id="which of two is used is not told",
+        ),
+        pytest.param(
+            [("n1", "0", 0, OLD), ("n1", "0", 1, NEW), ("n2", "0", 2, NEW), ("n3", "0", 3, NEW)],
+            ("n1",),
+            {},
+            id="ranks of one node have one each",
+        ),
+    ],
+)
+def test_libraries_are_compared_within_a_program(
+    ranks: Sequence[tuple[str, str, int, Sequence[str]]], odd: tuple[str, ...], alike: Mapping[tuple[str, ...], str]
+) -> None:
+    found = judged(versions.CHECKS[0], ran(*ranks))
+    assert [one[:3] for one in wrong(found)] == ([("FAIL", "P0", odd)] if odd else [])
+    same = {tuple(one.nodes): one.text for one in found if one.status == "PASS" and "NCCL of the ranks" in one.text}
+    assert same.keys() == alike.keys() and all(alike[nodes] in text for nodes, text in same.items())
+
+
 # bandwidth
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nccl_slurm.doctor.checks.job.environment import CHECKS, worlds
 from nccl_slurm.doctor.checks.job.ranks import ranks
-from tests.doctor.jobs import Rows, even, job, launcher, rank, said, words
+from tests.doctor.jobs import NOW, Rows, even, job, launcher, rank, said, words
 
 (CHECK,) = CHECKS
 
@@ -33,7 +33,7 @@ def test_launchers_are_no_ranks() -> None:
     assert sorted(one.rank for one in ranks(job(even())).seen if one.rank is not None) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(("name", "value"), [("MASTER_ADDR", "n9"), ("MASTER_PORT", "29501"), ("WORLD_SIZE", "8")])
+@pytest.mark.parametrize(("name", "value"), [("MASTER_ADDR", "n2"), ("MASTER_PORT", "29501"), ("WORLD_SIZE", "8")])
 def test_a_rank_that_meets_elsewhere_fails(name: str, value: str) -> None:
     found = said(CHECK, job(changed(3, **{name: value})))
     assert words(found) == ["FAIL P0"]
@@ -54,6 +54,30 @@ def test_programs_side_by_side_may_have_other_settings() -> None:
     first = [rank(number, 2, NCCL_ALGO="Ring") for number in range(2)]
     second = [rank(number, 2, MASTER_PORT="29501", NCCL_ALGO="Tree") for number in range(2)]
     assert words(said(CHECK, job({"n1": first, "n2": second}))) == ["PASS"]
+
+
+def mpi(number: int, step: str, pid: int, **more: str) -> dict[str, Any]:
+    """srun's own numbers are all that tells its rank."""
+    environment = {"SLURM_PROCID": str(number), "SLURM_STEP_ID": step, "SLURM_NTASKS": "4", **more}
+    return {"pid": pid, "parent": 900, "uid": 1000, "environment": environment, "libraries": ["/x/libnccl.so.2"]}
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        pytest.param("0011", ["PASS"], id="two steps, each alike in itself"),
+        pytest.param("0000", ["WARN P1"], id="one step"),
+        pytest.param("0123", ["WARN P1"], id="one program, started node by node"),
+    ],
+)
+def test_settings_are_compared_within_a_program(steps: str, expected: list[str]) -> None:
+    """Ring on n1 and n2, Tree on n3 and n4."""
+    numbers = [0, 1, 0, 1] if steps == "0011" else [0, 1, 2, 3]
+    told = {
+        f"n{at + 1}": [mpi(number, step, 1000 + at, NCCL_ALGO="Ring" if at < 2 else "Tree")]
+        for at, (number, step) in enumerate(zip(numbers, steps, strict=True))
+    }
+    assert words(said(CHECK, job(told))) == expected
 
 
 def step(number: str, *ranks: int, node: str = "n1", **more: str) -> Rows:
@@ -104,9 +128,10 @@ def test_programs_are_told_apart_by_their_steps(first: Rows, second: Rows, expec
         pytest.param("localhost", "n1.cluster.local", "PASS", id="the others by its whole name"),
         pytest.param("::1", "10.0.0.1", "PASS", id="by a number that may be its own"),
         pytest.param("n1", "N1.cluster.local", "PASS", id="two words for one node"),
-        pytest.param("n1", "10.0.0.1", "FAIL P0", id="a number that may be anybody's"),
+        pytest.param("n1", "10.0.0.1", "WARN P1", id="a number that may be anybody's"),
         pytest.param("127.0.0.1", "n2", "FAIL P0", id="the others elsewhere"),
         pytest.param("n1", "127.0.0.1", "FAIL P0", id="the others at their own"),
+        pytest.param("127.0.0.1", "127.0.0.1", "FAIL P0", id="all at their own"),
     ],
 )
 def test_rank_0_may_call_its_own_node_by_a_loopback(zero: str, others: str, expected: str) -> None:
@@ -122,6 +147,38 @@ def test_slurms_own_address_of_a_node_is_that_node() -> None:
     seen = job(told)
     seen.fleet.nodes["n1"].slurm.update(NodeAddr="10.0.0.1")  # type: ignore[attr-defined]
     assert words(said(CHECK, seen)) == ["PASS"]
+
+
+OWN = {"n1": ["10.0.0.1", "10.1.0.5"], "n2": ["10.0.0.2", "10.1.0.6"]}
+
+
+@pytest.mark.parametrize(
+    ("others", "more", "expected"),
+    [
+        pytest.param("10.1.0.5", {"own": OWN}, "PASS", id="its address of IPoIB"),
+        pytest.param("n1-ib0", {"own": OWN, "names": {"n1-ib0": ["10.1.0.5"]}}, "PASS", id="its name of IPoIB"),
+        pytest.param("n1-ib0.x.org", {"own": OWN, "names": {"n1-ib0.x.org": ["10.1.0.5"]}}, "PASS", id="with a domain"),
+        pytest.param(
+            "n1-ib0", {"own": OWN, "names": {"n1-ib0": ["127.0.1.1", "10.1.0.5"]}}, "PASS", id="and a loopback"
+        ),
+        pytest.param("n1-ib0", {}, "WARN P1", id="a name, and nothing tells whose"),
+        pytest.param("n1-ib0", {"own": OWN}, "WARN P1", id="a name that was not resolved"),
+        pytest.param(
+            "n1-ib0", {"names": {"n1-ib0": ["10.1.0.5"]}}, "WARN P1", id="an address, and nothing tells whose"
+        ),
+        pytest.param("10.1.0.6", {"own": OWN}, "FAIL P0", id="another node's address"),
+        pytest.param("n2-ib0", {"own": OWN, "names": {"n2-ib0": ["10.1.0.6"]}}, "FAIL P0", id="another node's name"),
+        pytest.param(
+            "head", {"own": OWN, "names": {"head": ["54.9.0.1"]}}, "WARN P1", id="a public address of anybody"
+        ),
+    ],
+)
+def test_one_host_may_have_several_words(others: str, more: Any, expected: str) -> None:
+    told = {
+        "n1": [rank(number, 4) for number in (0, 1)],
+        "n2": [rank(number, 4, MASTER_ADDR=others) for number in (2, 3)],
+    }
+    assert words(said(CHECK, job(told, **more))) == [expected]
 
 
 def test_helpers_that_look_at_gpus_are_no_ranks() -> None:
@@ -141,7 +198,7 @@ def test_where_no_launcher_numbers_them_nccl_tells_who_they_are() -> None:
 
 
 def test_where_a_node_was_not_seen_it_is_a_warning() -> None:
-    found = said(CHECK, job(changed(3, MASTER_ADDR="n9"), silent={"n3": "no answer"}))
+    found = said(CHECK, job(changed(3, MASTER_PORT="1"), silent={"n3": "no answer"}))
     assert words(found) == ["WARN P0", "UNKNOWN"]
     assert found[1].nodes == ["n3"] and "no answer" in found[1].text
 
@@ -184,6 +241,53 @@ def test_a_rank_without_a_process_is_told(gone: int) -> None:
     assert found.nodes == [f"n{gone // 4 + 1}"]
 
 
+@pytest.mark.parametrize(
+    ("size", "nodes", "dead", "text"),
+    [
+        (
+            16,
+            2,
+            ["n2"],
+            "no process of ranks 8-15 on any node of the job, while the other 8 of 16 are there; n2 has none",
+        ),
+        (16, 8, ["n5", "n6", "n7", "n8"], "no process of ranks 8-15 "),
+        (16, 8, ["n2", "n3", "n4", "n5", "n6", "n7", "n8"], "no process of ranks 2-15 "),
+        (4, 2, ["n1"], "no process of ranks 0-1 "),
+    ],
+)
+def test_the_worlds_size_tells_how_many_are_gone(size: int, nodes: int, dead: list[str], text: str) -> None:
+    told = {node: [] if node in dead else rows for node, rows in even(size, nodes).items()}
+    (found,) = said(CHECK, job(told))
+    assert (found.status, found.priority, found.nodes) == ("FAIL", "P0", dead) and text in found.text
+
+
+@pytest.mark.parametrize(
+    ("environment", "there", "expected"),
+    [
+        pytest.param({"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "0"}, [0, 1], "FAIL P0", id="a step's"),
+        pytest.param({"SLURM_JOB_ID": "42"}, [0, 1], "WARN P1", id="a batch script's, which may have used ssh"),
+        pytest.param({"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "4294967291"}, [0, 1], "WARN P1", id="by its own number"),
+        pytest.param({"SLURM_JOB_ID": "42"}, [0, 1, 2], "FAIL P0", id="one is gone where others are"),
+    ],
+)
+def test_what_ssh_started_may_be_there(environment: dict[str, str], there: list[int], expected: str) -> None:
+    ranks_of = [rank(number, 4, **environment) for number in there]
+    told = {"n1": ranks_of[:2], "n2": ranks_of[2:]}
+    assert words(said(CHECK, job(told))) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("age", "expected"), [(2.0, "UNKNOWN"), (119.0, "UNKNOWN"), (121.0, "FAIL P0"), (None, "FAIL P0")]
+)
+@pytest.mark.parametrize("dead", [["n3"], ["n2", "n3"]])
+def test_a_world_that_starts_may_not_be_whole_yet(age: float | None, expected: str, dead: list[str]) -> None:
+    told = {node: [] if node in dead else rows for node, rows in even(6, 3).items()}
+    for row in (one for rows in told.values() for one in rows if age is not None):
+        row["start"] = NOW - (600.0 if row["pid"] == 1000 else age or 0.0)
+    (found,) = said(CHECK, job(told))
+    assert words([found]) == [expected] and found.nodes == dead
+
+
 @pytest.mark.parametrize("more", [{"silent": {"n3": "down"}}, {"more": 2}])
 def test_what_was_not_seen_is_not_gone(more: Any) -> None:
     """Ranks 4 to 7 may be on the node that did not answer, or beyond what a node tells."""
@@ -201,7 +305,7 @@ def test_ranks_of_nodes_that_were_not_looked_at_are_not_gone(part: bool, expecte
 
 @pytest.mark.parametrize("part", [True, False])
 def test_who_meets_elsewhere_among_those_who_were_looked_at(part: bool) -> None:
-    found = said(CHECK, job(changed(3, MASTER_ADDR="n9"), part=part))
+    found = said(CHECK, job(changed(3, MASTER_ADDR="n2"), part=part))
     assert words(found) == ["WARN P0" if part else "FAIL P0"]
 
 

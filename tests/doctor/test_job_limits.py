@@ -9,7 +9,7 @@ import pytest
 from nccl_slurm.doctor.check import Finding
 from nccl_slurm.doctor.checks.job.limits import CHECKS
 from nccl_slurm.doctor.fold import folded
-from tests.doctor.jobs import EFA, INFINIBAND, Rows, job, limits, rank, said, words
+from tests.doctor.jobs import EFA, INFINIBAND, NO_FABRIC, ROCE, Rows, job, limits, rank, said, words
 
 (CHECK,) = CHECKS
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -37,6 +37,8 @@ def test_good_limits_pass() -> None:
         (str(8 * GIB), EFA, ["PASS"]),
         ("unlimited", EFA, ["PASS"]),
         ("18446744073709551615", EFA, ["PASS"]),
+        (str(64 * KIB), ROCE, ["FAIL P0"]),
+        *((str(64 * KIB), adapters, ["PASS"]) for adapters in NO_FABRIC.values()),
         (str(64 * KIB), {}, ["PASS"]),
         (str(64 * KIB), None, ["PASS"]),
     ],
@@ -133,6 +135,14 @@ def test_the_kernels_own_limit_of_processes_is_of_each_node(processes: str, expe
     told["n0"] = [rank(number, 4, text=limits()) for number in (5, 6)]
     found = [one for one in said(CHECK, job(told, adapters=EFA)) if one.status == "WARN"]
     assert [one.nodes for one in found] == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize(("number", "expected"), [("0", ["WARN P1"]), ("1", ["PASS"])])
+def test_limits_are_compared_within_a_program(number: str, expected: list[str]) -> None:
+    """Two steps, each with ranks 0 and 1."""
+    low = [rank(one, 2, text=limits(hard="65536", files="512"), SLURM_STEP_ID=number) for one in range(2)]
+    told = {"n1": [rank(one, 2, text=limits(), SLURM_STEP_ID="0") for one in range(2)], "n2": low}
+    assert words(said(CHECK, job(told, adapters=EFA))) == expected
 
 
 @pytest.mark.parametrize("text", ["", "no limits here", "\x00\xff", "Max open files"])

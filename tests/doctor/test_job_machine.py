@@ -20,7 +20,8 @@ KEYS = {key for check in CHECKS.values() for key in check.sources}
 def machine(tmp_path: Path) -> Machine:
     """A torchrun with four ranks of job 42, a data loader's worker, and a rank of another job."""
     machine = Machine(tmp_path)
-    machine.write("/sys/class/infiniband/mlx5_0/node_type", "1: CA\n")
+    for name, text in (("state", "4: ACTIVE"), ("rate", "400 Gb/sec (4X NDR)"), ("link_layer", "InfiniBand")):
+        machine.write(f"/sys/class/infiniband/mlx5_0/ports/1/{name}", text + "\n")
     (machine.root / "sys/class/infiniband/mlx5_0/device").mkdir(parents=True)
     (machine.root / "sys/class/infiniband/mlx5_0/device/driver").symlink_to("../../../../bus/pci/drivers/mlx5_core")
     machine.process(90, {"maps": MAPS.format(path="/x/libtorch_cuda.so"), "environ": "SLURM_PROCID=0\0"}, job="42")
@@ -62,6 +63,13 @@ def test_a_rank_that_is_gone_is_missed(machine: Machine) -> None:
         file.unlink()
     (machine.root / "proc" / "103").rmdir()
     assert judged(machine, "job.environment") == ["FAIL P0"]
+
+
+@pytest.mark.parametrize(("address", "expected"), [("10.1.0.5", ["PASS"]), ("10.1.0.6", ["WARN P1"])])
+def test_a_node_tells_its_own_addresses(machine: Machine, address: str, expected: list[str]) -> None:
+    machine.write("/proc/net/fib_trie", "Main:\n     |-- 10.1.0.5\n        /32 host LOCAL\n")
+    start(machine, 103, 3, MASTER_ADDR=address)
+    assert judged(machine, "job.environment") == expected
 
 
 def test_small_limits_of_a_rank_are_seen(machine: Machine) -> None:

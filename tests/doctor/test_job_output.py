@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nccl_slurm.doctor.checks.job import output, transport
-from tests.doctor.jobs import EFA, INFINIBAND, even, job, said, words
+from tests.doctor.jobs import EFA, INFINIBAND, NO_FABRIC, ROCE, UNPLUGGED, even, job, said, words
 
 (OUTPUT,) = output.CHECKS
 (TRANSPORT,) = transport.CHECKS
@@ -176,6 +176,10 @@ def of_transport(folder: Path, text: str, **more: Any) -> Any:
         ("Socket/0", "Socket", EFA, ["FAIL P1"]),
         ("Socket/0", "Socket", INFINIBAND, ["FAIL P1"]),
         ("Socket/0", "Socket", None, ["UNKNOWN"]),
+        ("Socket/0", "Socket", ROCE, ["FAIL P1"]),
+        ("Socket/0", "Socket", {**INFINIBAND, "mlx5_9": "mlx5_core 25"}, ["FAIL P1"]),
+        ("Socket/0", "Socket", UNPLUGGED, ["PASS"]),
+        *(("Socket/0", "Socket", adapters, ["UNKNOWN"]) for adapters in NO_FABRIC.values()),
         ("IB/0", "IB", INFINIBAND, ["WARN P1"]),
     ],
 )

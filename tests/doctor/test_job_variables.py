@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nccl_slurm.doctor.checks.job import environment
 from nccl_slurm.doctor.checks.job.variables import CHECKS
 from nccl_slurm.doctor.variables import WHEN, Value, conflicts, names, near, unread, values
 from nccl_slurm.errors import ConfigError
-from tests.doctor.jobs import EFA, INFINIBAND, even, job, rank, said, words
+from tests.doctor.jobs import EFA, INFINIBAND, NO_FABRIC, ROCE, even, job, rank, said, words
 
 NAMES, VALUES = CHECKS
+(ENVIRONMENT,) = environment.CHECKS
 ADAPTERS: dict[str, Any] = {"efa": EFA, "infiniband": INFINIBAND, "adapters": EFA}
 #: A value that each row's pattern takes.
 EXAMPLE = {
@@ -156,6 +158,44 @@ def test_the_nearest_name(name: str, expected: str | None) -> None:
 # values
 
 
+OUR_FILE = "/var/spool/nccl-slurm/42.1790000000/user/nccl.%h.%p.log"
+
+
+@pytest.mark.parametrize(
+    ("listed", "more", "says"),
+    [
+        pytest.param(
+            "NCCL_DEBUG,NCCL_DEBUG_FILE", {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": OUR_FILE}, False, id="ours"
+        ),
+        pytest.param("NCCL_DEBUG,@coll", {"NCCL_DEBUG": "INFO"}, False, id="by the user's --nccl-capture"),
+        pytest.param("TORCH_FR_BUFFER_SIZE", {"NCCL_DEBUG": "INFO"}, True, id="his own, and other ones are ours"),
+        pytest.param("", {"NCCL_DEBUG": "INFO"}, True, id="his own"),
+        pytest.param("NCCL_DEBUG", {"NCCL_DEBUG": "TRACE"}, True, id="set by his script, later"),
+        pytest.param("NCCL_DEBUG_FILE", {"NCCL_DEBUG_FILE": "/logs/nccl.log"}, True, id="a file of his own, later"),
+        pytest.param("TORCH_FR_BUFFER_SIZE", {"TORCH_FR_BUFFER_SIZE": "0"}, True, id="no record, later"),
+        pytest.param(
+            "TORCH_FR_BUFFER_SIZE,TORCH_NCCL_TRACE_BUFFER_SIZE",
+            {"TORCH_FR_BUFFER_SIZE": "2000", "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"},
+            False,
+            id="both spellings of one",
+        ),
+    ],
+)
+def test_what_our_hooks_set_accuses_nobody(listed: str, more: dict[str, str], says: bool) -> None:
+    """As slurm/task_prolog lists it in NCCL_SLURM_SET."""
+    observed = job(even(NCCL_SLURM_SET=listed, **more))
+    assert {one.status for check in CHECKS for one in said(check, observed)} == ({"PASS", "WARN"} if says else {"PASS"})
+
+
+@pytest.mark.parametrize(("listed", "says"), [("NCCL_DEBUG", False), ("", True)])
+def test_that_our_hooks_did_not_set_it_everywhere_is_no_difference(listed: str, says: bool) -> None:
+    told = even()
+    for row in told["n2"]:
+        row["environment"].update(NCCL_DEBUG="INFO", NCCL_SLURM_SET=listed)
+    found = [one for one in said(ENVIRONMENT, job(told)) if one.status == "WARN"]
+    assert bool(found) == says
+
+
 @pytest.mark.parametrize("row", values(), ids=lambda row: row.id)
 def test_each_value_is_found_and_only_where_it_harms(row: Value) -> None:
     value = EXAMPLE.get(row.id, "1")
@@ -205,6 +245,8 @@ def test_good_values_are_no_finding(name: str, value: str) -> None:
         ("FI_PROVIDER", "tcp", {}, False),
         ("FI_PROVIDER", "tcp", None, False),
         ("NCCL_IB_DISABLE", "1", INFINIBAND, True),
+        ("NCCL_IB_DISABLE", "1", ROCE, True),
+        *(("NCCL_IB_DISABLE", "1", adapters, False) for adapters in NO_FABRIC.values()),
         ("NCCL_IB_DISABLE", "1", EFA, False),
         ("NCCL_NET", "Socket", {}, False),
         ("NCCL_NET", "Socket", INFINIBAND, True),

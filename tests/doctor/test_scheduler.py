@@ -268,7 +268,10 @@ def row(
         (row("PENDING", "Priority", submit=99999), ("PASS", None)),
         (row("PENDING", "Resources", submit=60), ("PASS", None)),
         (row("PENDING", "Resources", submit=6000, n=3), ("PASS", None)),  # two nodes are idle
-        (row("PENDING", "Resources", submit=6000, n=2), ("WARN", "P1")),
+        (row("PENDING", "Resources", submit=6000, n=2), ("WARN", "P2")),
+        (row("PENDING", "Resources", submit=6000, n=2, start=str(int(NOW + 30))), ("PASS", None)),  # its turn comes
+        (row("PENDING", "Resources", submit=6000, n=2, start=str(int(NOW + 30000))), ("WARN", "P2")),
+        (row("PENDING", "Resources", submit=6000, n=2, start=str(int(NOW - 30000))), ("WARN", "P2")),  # an old plan
         (row("PENDING", "BadConstraints", submit=60), ("WARN", "P2")),
         (row("PENDING", "launch_failed_requeued_held", submit=60), ("WARN", "P2")),
         (row("PENDING", "launch failed requeued held", submit=60), ("WARN", "P2")),
@@ -280,22 +283,6 @@ def row(
 )
 def test_stuck_jobs(queue: str, expected: tuple[str, str | None]) -> None:
     assert words(found("stuck-jobs", seen(queue=queue))) == {expected}
-
-
-@pytest.mark.parametrize(
-    ("busy", "priority"),
-    [
-        (node("n3", "ALLOCATED"), "P1"),
-        (node("n3", "ALLOCATED").replace("Gres=gpu:8", "Gres=gpu:h100:8"), "P2"),
-        (node("n3", "ALLOCATED").replace("RealMemory=1000", "RealMemory=2000"), "P2"),
-        (node("n3", "ALLOCATED").replace("Gres=", "ActiveFeatures=efa Gres="), "P2"),
-        (node("n3", "ALLOCATED").replace("RealMemory=1000", "RealMemory=2").replace("gpu,all", "all"), "P1"),
-    ],
-)
-def test_idle_nodes_may_be_of_another_kind(busy: str, priority: str) -> None:
-    told = node("n1") + node("n2") + busy
-    queue = row("PENDING", "Resources", submit=6000, n=2)
-    assert words(found("stuck-jobs", seen(queue=queue, nodes=told))) == {("WARN", priority)}
 
 
 def test_a_completing_job_names_the_node_that_holds_it() -> None:
@@ -587,12 +574,109 @@ def test_limits_that_are_not_seen(daemons: Mapping[str, Any]) -> None:
         ("accounting-comment", {}, {("PASS", None)}),
         ("accounting-comment", {"AccountingStoreFlags": "(null)"}, {("WARN", "P2")}),
         ("accounting-comment", {"AccountingStorageType": "(null)"}, {("NOT-APPLICABLE", None)}),
-        ("own-hooks", {}, {("NOT-APPLICABLE", None)}),
-        ("own-hooks", {"Prolog": "/opt/nccl-slurm/slurm/prolog.d/*"}, {("WARN", "P2")}),
+        ("accounting-comment", {"GresTypes": "gpu"}, {("WARN", "P2")}),
+        ("accounting-comment", {"GresTypes": "gpu", "AccountingStorageTRES": "cpu,mem,node"}, {("WARN", "P2")}),
+        ("accounting-comment", {"GresTypes": "gpu", "AccountingStorageTRES": "cpu,gres/gpu"}, {("PASS", None)}),
+        ("accounting-comment", {"GresTypes": "gpu", "AccountingStorageTRES": "gres/gpu:h100"}, {("PASS", None)}),
+        ("accounting-comment", {"GresTypes": "shard", "AccountingStorageTRES": "cpu"}, {("PASS", None)}),
+        ("accounting-comment", {"AccountingStorageType": "(null)", "GresTypes": "gpu"}, {("NOT-APPLICABLE", None)}),
     ],
 )
 def test_settings(check: str, change: Mapping[str, str], expected: set[Any]) -> None:
     assert words(found(check, seen(change=change))) == expected
+
+
+def slurm_conf(prolog: str, task: str, folder: str = "", end: str = "") -> dict[str, str]:
+    """``folder``: where Prolog's neighbours lie."""
+    epilog = prolog.replace("prolog", "epilog")
+    return {
+        "Prolog": prolog,
+        "Epilog": epilog,
+        "TaskProlog": task,
+        "EpilogSlurmctld": end or f"{folder}/epilog_slurmctld",
+    }
+
+
+ELSEWHERE = "/srv/demo/prefix/slurm"
+SITE = "/etc/slurm/prolog.d/*"
+
+
+@pytest.mark.parametrize(
+    ("change", "parts", "expected"),
+    [
+        pytest.param({}, {}, "NOT-APPLICABLE", id="none"),
+        pytest.param({"Prolog": "/opt/nccl-slurm/slurm/prolog.d/*"}, {}, "WARN", id="one of four"),
+        pytest.param(
+            slurm_conf(
+                "/opt/nccl-slurm/slurm/prolog.d/*", "/opt/nccl-slurm/slurm/task_prolog", "/opt/nccl-slurm/slurm"
+            ),
+            {},
+            "PASS",
+            id="the standard place",
+        ),
+        pytest.param(
+            slurm_conf(f"{ELSEWHERE}/prolog.d/50-nccl-slurm", f"{ELSEWHERE}/task_prolog", ELSEWHERE),
+            {},
+            "PASS",
+            id="another prefix",
+        ),
+        pytest.param(
+            slurm_conf(f"{ELSEWHERE}/prolog.d/50-nccl-slurm", "/etc/slurm/task_prolog", ELSEWHERE),
+            {},
+            "WARN",
+            id="another prefix, and a TaskProlog of the site's",
+        ),
+        pytest.param(
+            slurm_conf(f"{ELSEWHERE}/prolog.d/*", f"{ELSEWHERE}/task_prolog", ELSEWHERE),
+            {"fleet": fleet(n1={"hooks": {"texts": {f"{ELSEWHERE}/prolog.d/50-nccl-slurm": "100755 0 0 5 1.0"}}})},
+            "PASS",
+            id="another prefix by patterns, as a node has it",
+        ),
+        pytest.param(
+            slurm_conf(f"{ELSEWHERE}/prolog.d/*", f"{ELSEWHERE}/task_prolog", ELSEWHERE),
+            {"found_here": {f"{ELSEWHERE}/prolog.d/*": [f"{ELSEWHERE}/prolog.d/50-nccl-slurm"]}},
+            "PASS",
+            id="by patterns, as this host has it",
+        ),
+        pytest.param(
+            slurm_conf(f"{ELSEWHERE}/prolog.d/*", f"{ELSEWHERE}/task_prolog", ELSEWHERE),
+            {"own_hooks": ELSEWHERE},
+            "PASS",
+            id="by patterns, and capture.conf names their folder",
+        ),
+        pytest.param(
+            slurm_conf(f"{ELSEWHERE}/prolog.d/*", f"{ELSEWHERE}/task_prolog", ELSEWHERE), {}, "NOT-APPLICABLE"
+        ),
+        pytest.param(
+            slurm_conf(SITE, f"{ELSEWHERE}/task_prolog", ELSEWHERE),
+            {
+                "found_here": {
+                    SITE: ["/etc/slurm/prolog.d/zz-nccl-slurm", f"{ELSEWHERE}/prolog.d/50-nccl-slurm"],
+                    SITE.replace("prolog", "epilog"): ["/etc/slurm/epilog.d/zz-nccl-slurm"],
+                }
+            },
+            "PASS",
+            id="links in the site's folders",
+        ),
+        pytest.param(
+            slurm_conf(SITE, "/etc/slurm/task_prolog", "/etc/slurm"),
+            {"found_here": {SITE: ["/etc/slurm/prolog.d/10-site"]}},
+            "NOT-APPLICABLE",
+            id="a site's own",
+        ),
+    ],
+)
+def test_our_own_hooks_wherever_they_are(change: Mapping[str, str], parts: Mapping[str, Any], expected: str) -> None:
+    observed = seen(change=change, **parts)
+    assert {one.status for one in found("own-hooks", observed)} == {expected}
+    daemon = {one.status for one in found("own-daemon", observed)}
+    assert daemon == {"NOT-APPLICABLE" if expected == "NOT-APPLICABLE" else "PASS"}
+
+
+def test_which_hook_of_ours_is_not_wired() -> None:
+    change = slurm_conf(f"{ELSEWHERE}/prolog.d/50-nccl-slurm", "/etc/slurm/task_prolog", ELSEWHERE)
+    (one,) = found("own-hooks", seen(change=change))
+    assert "TaskProlog does not run it" in one.text and one.proofs[0].line == "TaskProlog = /etc/slurm/task_prolog"
 
 
 @pytest.mark.parametrize(

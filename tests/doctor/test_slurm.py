@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nccl_slurm.config import Config
+from nccl_slurm.config import Config, loads
 from nccl_slurm.doctor.check import NotObserved
 from nccl_slurm.doctor.checks.scheduler.observed import Plugin
 from nccl_slurm.doctor.observation import Fleet
@@ -116,6 +116,20 @@ def test_plugins(slurm: StandIn, tmp_path: Path) -> None:
     assert len(found) < 20  # a file that includes itself has an end
     slurm.says("config", "PlugStackConfig = /no/such\n")
     assert asked(slurm).plugins() == []
+
+
+def test_our_hooks_are_looked_for_where_slurm_conf_and_capture_conf_name_them(slurm: StandIn, tmp_path: Path) -> None:
+    hooks, site, conf = tmp_path / "hooks", tmp_path / "site", tmp_path / "etc"
+    for folder in (hooks / "prolog.d", site, conf):
+        folder.mkdir(parents=True)
+    (hooks / "prolog.d" / "50-nccl-slurm").touch()
+    (site / "zz").symlink_to(hooks / "prolog.d" / "50-nccl-slurm")
+    (conf / "nccl-slurm.toml").touch()
+    (conf / "capture.conf").write_text(f"#NCCL_SLURM_HOOKS=/opt/x\nNCCL_SLURM_HOOKS={hooks}\n")
+    slurm.says("config", f"{(slurm.folder / 'config').read_text()}Prolog = {site}/*\n")
+    seen = AskedSlurm(loads("", str(conf / "nccl-slurm.toml")), str(slurm.folder)).observed(0.0, Fleet({}))
+    assert seen.own_hooks == str(hooks)
+    assert seen.found_here == {f"{site}/*": [f"{site}/zz", f"{hooks}/prolog.d/50-nccl-slurm"]}
 
 
 def test_fields_of_nodes_end_where_administrators_write() -> None:

@@ -90,7 +90,15 @@ def test_one_reason_that_blinds_many_checks_is_told_once() -> None:
 def test_each_check_is_counted_once_by_the_worst_that_it_found() -> None:
     other = Finding("node.disk", "NOT-APPLICABLE", "no disk", nodes=("n9",))
     text = told(CAUSE, UNDER, OTHER, other, Finding("node.nvlink", "PASS", "all links", nodes=("n9",)))
-    assert text.endswith("3 checks: 2 FAIL, 1 not applicable")  # what follows from another one is counted too
+    # what follows from another one is counted too
+    assert text.endswith("3 checks, each by the worst that it found: 2 FAIL, 1 not applicable")
+
+
+def test_both_ends_count_the_same_checks() -> None:
+    """Also that which nobody chose, and tells of nodes without an answer."""
+    dark = Finding("fleet.unreachable", "FAIL", "gave no observation", "P1", nodes=("n1",))
+    lines = render(Result(0.0, 1.0, [dark, OTHER], {OTHER.check: "x"}, looked=LOOKED)).splitlines()
+    assert " 2 checks in " in lines[0] and lines[-1].startswith("2 checks: ")
 
 
 def test_many_consequences_are_one_paragraph() -> None:
@@ -112,7 +120,8 @@ def test_an_explained_check_has_words_in_capitals_for_what_is_not_known() -> Non
 
 def test_a_check_that_passed_on_one_node_has_not_passed() -> None:
     good = Finding("node.nvlink", "PASS", "all links", nodes=("n9",))
-    assert told(OTHER, good).endswith("1 check: 1 WARN") and told(good).endswith("1 check: 1 passed")
+    assert told(OTHER, good).endswith("1 check, by the worst that it found: 1 WARN")
+    assert told(good).endswith("1 check: 1 passed")
     assert "PASS node.nvlink n9: all links" in told(good, wide=True)
     assert "all links" not in told(good)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nccl_slurm.doctor.checks.job.ours import ours
 from tests.hooks.site import CHECKOUT, PROLOG, SHELLS, USER, Site
 
 STEP = {**PROLOG, "SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_TASK_PID": "4711"}
@@ -261,6 +262,8 @@ def test_a_choice_sets_what_nccl_logs(site: Site, run: Path, where: Mapping[str,
     assert (found["NCCL_DEBUG"], found.get("NCCL_DEBUG_SUBSYS")) == CHOICES[choice]
     assert found["NCCL_DEBUG_FILE"] == f"{run}/user/nccl.%h.%p.log"
     assert str(found["NCCL_SLURM_SET"]).endswith(f",@{choice}")
+    told = {variable: value for variable, value in found.items() if value is not None}
+    assert ours(told) == told.keys() - {"NCCL_SLURM_SET", "PET_LOG_DIR"}  # the doctor knows them again
 
 
 def test_a_variable_of_the_user_counts_before_the_option(site: Site, run: Path) -> None:

@@ -103,6 +103,13 @@ def test_accounting_asks_only_for_the_fields_there_are_and_keeps_only_the_jobs_a
     assert set(made.comments([2, 9])) == {2}
 
 
+@pytest.mark.parametrize("printed", ["", "\n", "Felder  gibt  es  keine\n"])
+def test_a_sacct_that_offers_no_field_is_refused(printed: str) -> None:
+    made, _ = client(sacct=ok(printed), scontrol=ok(CONFIG))
+    with pytest.raises(SlurmRefused, match="sacct --helpformat names no field"):
+        made.accounting([1])
+
+
 def test_long_lists_are_asked_for_in_several_calls() -> None:
     made, slurm = client(sacct=sacct, scontrol=ok(CONFIG))
     made.comments(range(1, 1202))

@@ -11,7 +11,7 @@ from nccl_slurm.doctor.aws.client import Refused
 from nccl_slurm.doctor.aws.cluster import Event
 from nccl_slurm.doctor.aws.findings import NONE, NOT
 from nccl_slurm.doctor.aws.observed import Aws
-from nccl_slurm.doctor.aws.rows import Word, load
+from nccl_slurm.doctor.aws.rows import Word, is_denied, load
 from nccl_slurm.doctor.aws.shape import AwsCheck, call, told_of, unread
 from nccl_slurm.doctor.check import Finding, Proof
 
@@ -19,10 +19,13 @@ __all__ = ["EVENTS"]
 
 _ID = "aws.events"
 _PROOFS_MAX = 10
-_FAILED = re.compile(
+_DID_NOT = re.compile(
     r"\b(?:did|could|can|do)(?: not|n't) (?:be )?(?:run|start|complete|finish|succeed|pass)"
-    rf"|\bunsuccessful|\bnot successful|{NOT}\btime[ds]?[ -]?out\b{NONE}"
-    rf"|{NOT}\b(?:fail(?:s|ed|ing|ures?)?|errors?)\b{NONE}",
+    r"|\bunsuccessful|\bnot successful",
+    re.IGNORECASE,
+)
+_FAILED = re.compile(
+    rf"{NOT}\b(?:time[ds]?[ -]?out|fail(?:s|ed|ing|ures?)?|errors?)\b{NONE}",
     re.IGNORECASE,
 )
 _KEPT_ONLY = "only clusters with NodeProvisioningMode Continuous have events"
@@ -60,9 +63,14 @@ def _row(event: Event) -> Word | None:
     where it says so, or is of level Error; what the service calls Info is a note at most."""
     level = (event.level or "").lower()
     row = load().of_event(event.text)
-    if row is None or (row.subject and level != "error" and not _FAILED.search(event.text)):
+    if row is None or (row.subject and level != "error" and not _tells_of_failure(event.text)):
         return _UNKNOWN.get(level)
     return replace(row, status="WARN", priority="P2") if level == "info" else row
+
+
+def _tells_of_failure(text: str) -> bool:
+    words = _FAILED.finditer(text)
+    return _DID_NOT.search(text) is not None or any(not is_denied(text[: one.start()]) for one in words)
 
 
 def _finding(aws: Aws, row: Word, events: Sequence[Event]) -> Finding:

@@ -21,13 +21,24 @@ DETECTION = "HealthMonitoringAgentDetectionEvent"
 
 _INSTANCE = re.compile(r"i-[0-9a-f]{8}(?:[0-9a-f]{9})?(?![0-9a-z])")
 #: *None of them* in the words of people and of JSON.
-NONE = r"(?!\W{0,4}(?:\[\s*\]|\{\s*\}|none\b|null\b|0\b|false\b))"
+_EMPTY = r"\[\s*\]|\{\s*\}|none\b|null\b"
+#: A number after what is listed one by one is one of them: *failed gpus: 0*.
+NONE = (
+    rf"(?!(?:[\W_]{{0,4}}(?:tests|checks|count))?\W{{0,4}}(?:{_EMPTY}|0\b|false\b))"
+    rf"(?![\W_]{{0,4}}(?:gpus|nodes|instances|devices)\W{{0,4}}(?:{_EMPTY}))"
+)
 NOT = r"(?<!\bno )(?<!\b0 )(?<!\bnot )(?<!\bwithout )"
 _FAULTY = re.compile(
-    rf"{NOT}faulty[ _]?instance\w*\b{NONE}|{NOT}health ?check failed\b{NONE}|less than threshold"
+    rf"{NOT}faulty[ _]?instance\w*\b{NONE}|{NOT}health ?check failed\b{NONE}|(?<!latency )less than threshold"
     rf"|\b(?:dcgm|nccl|efa|gpu|nvlink|bandwidth|stress)\b.{{0,80}}?{NOT}\bfail(?:ed|ures?)\b{NONE}",
     re.IGNORECASE,
 )
+#: What makes good what stands before it: the next attempt passed; of a threshold, its own test did.
+_AGAIN = re.compile(
+    r"[;,.] ?(?:the )?(?:(?:next|second|last) )?(?:attempt|retry|try)(?: [0-9]{1,2})? (?:pass(?:ed)?|succeeded)\b",
+    re.IGNORECASE,
+)
+_WITHIN = re.compile(r"[^;.\n]{0,40}?[:=,] ?(?:pass(?:ed)?|ok)\b", re.IGNORECASE)
 #: Of the whole, not of one of its tests.
 _PASSED = re.compile(
     rf"\bdeep ?health ?checks?\b.{{0,40}}?{NOT}\b(?:pass(?:ed)?|succeeded|complet\w+ successfully)\b(?! 0\b)",
@@ -83,11 +94,19 @@ def read_result(event: Mapping[str, Any]) -> Result:
     tree = _tree(message)
     text = tree.get("msg")
     level = str(tree.get("level") or "").lower()
-    bad = _FAULTY.search(message[:_READ_MAX]) is not None
+    bad = _is_faulty(message[:_READ_MAX])
     said = text if isinstance(text, str) and text else message
     unclear = not bad and level in _BAD_LEVELS
     passed = not bad and not unclear and _PASSED.search(message[:_READ_MAX]) is not None
     return Result(_time(event), _instance(event, message), bad, said, unclear, passed)
+
+
+def _is_faulty(text: str) -> bool:
+    return any(not _is_good(found.group(), text, found.end()) for found in _FAULTY.finditer(text))
+
+
+def _is_good(said: str, text: str, end: int) -> bool:
+    return bool(_AGAIN.match(text, end) or (said.lower().endswith("threshold") and _WITHIN.match(text, end)))
 
 
 def _message(event: Mapping[str, Any]) -> str:

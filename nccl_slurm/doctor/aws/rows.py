@@ -11,7 +11,7 @@ from typing import Any
 from nccl_slurm.doctor.check import Priority, Status
 from nccl_slurm.tables import packaged
 
-__all__ = ["Rows", "Word", "load"]
+__all__ = ["Rows", "Word", "is_denied", "load"]
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,20 @@ def _word(row: Mapping[str, Any]) -> Word:
 #: In front of what was not found: *no hardware failure*, *without any sign of a rollback*.
 _DENIED = re.compile(
     r"\b(?:(?:no|without|0|zero)(?: (?:any|signs? of|need for|need to))*(?: \w+)?"
-    r"|not (?:due to|caused by|a|an|any))\s\Z"
+    r"|not (?:due to|caused by|a|an|any)"
+    r"|(?:not|n't|never) (?:report|find|detect|show|see|have|encounter)(?: any)?)\s\Z",
+    re.IGNORECASE,
 )
+#: Behind what did not come about, or is over: *reboot was cancelled*.
+_UNDONE = re.compile(
+    r"\w*(?: simulation| test| drill)?(?: (?:is|was|were|has been|have been))?"
+    r" (?:not (?:required|needed|necessary|started|performed)|unnecessary|cancell?ed|skipped|disabled|resolved)\b"
+)
+
+
+def is_denied(before: str) -> bool:
+    """``before``: the text in front of what is told."""
+    return _DENIED.search(before[-80:]) is not None
 
 
 def _first(words: Sequence[Word], text: str) -> Word | None:
@@ -97,6 +109,6 @@ def _first(words: Sequence[Word], text: str) -> Word | None:
 
 
 def _says(text: str, part: str) -> bool:
-    """At one place at least it is not denied."""
-    starts = (found.start() for found in re.finditer(re.escape(part), text))
-    return any(_DENIED.search(text[max(0, at - 80) : at]) is None for at in starts)
+    """At one place at least it is neither denied nor undone."""
+    places = re.finditer(re.escape(part), text)
+    return any(not is_denied(text[: one.start()]) and _UNDONE.match(text, one.end()) is None for one in places)

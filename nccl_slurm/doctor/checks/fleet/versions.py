@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from nccl_slurm.doctor.check import Area, Finding, NotObserved, Priority, Proof, Status
+from nccl_slurm.doctor.checks.job.ranks import Seen, of_node, programs
 from nccl_slurm.doctor.checks.node import machine
 from nccl_slurm.doctor.observation import Fleet, Observation
 from nccl_slurm.doctor.read import efa, netdev, procfs, services, smi
-from nccl_slurm.doctor.read.libraries import version_in_file
+from nccl_slurm.doctor.read.libraries import Library, version_in_file
 from nccl_slurm.doctor.table import table
 
 __all__ = ["CHECKS", "ITEMS", "Item", "matrix"]
@@ -33,15 +35,16 @@ _SOURCES = (
 
 @dataclass(frozen=True)
 class Item:
-    """``read`` raises NotObserved or gives None where a node does not tell. ``by``: compare only nodes with the same
-    machine type (``board``: and the same GPUs), or with ranks of the same job. ``priority`` of a difference; ``fatal``:
-    with it a job can't run."""
+    """``read`` raises NotObserved or gives None where a node does not tell. ``library``, in its place: a kind that
+    ranks map, compared within each program. ``by``: compare only nodes with the same machine type (``board``: and the
+    same GPUs), or with ranks of the same job. ``priority`` of a difference; ``fatal``: with it a job can't run."""
 
     name: str
     priority: Priority
-    read: Callable[[Observation], str | None]
+    read: Callable[[Observation], str | None] | None = None
     by: Literal["", "type", "board", "job"] = ""
     fatal: bool = False
+    library: str = ""
 
 
 def _driver(seen: Observation) -> str | None:
@@ -76,18 +79,21 @@ def _lanes(seen: Observation) -> str | None:
     return _joined("all" if width == most else f"{width} of {most}" for width, most in told if width and most)
 
 
-def _library(kind: str) -> Callable[[Observation], str | None]:
-    """Of the ranks that run there, by what the file says of itself; its path, without the node's own name,
-    where nothing tells a version."""
+def _mapped(kind: str, seen: Observation, mapped: Iterable[Any], one: bool) -> str | None:
+    """What all ranks of a node have mapped of a kind, by what the files say of themselves; where they have nothing in
+    common, all. Paths, without the node's own name, where nothing tells a version. ``one``: None where each has mapped
+    several: which of them is in use is not told."""
+    files = machine.fields(machine.reader(seen, "ranks").get("libraries"))
+    told = [{lib.path: version_in_file(files.get(lib.path), lib) for lib in each} for each in _of_kind(kind, mapped)]
+    known = [{version for version in each.values() if version} for each in told]
+    sets = [each for each in known if each] or [{path.replace(seen.node, "%h") for path in each} for each in told]
+    shared = set.intersection(*sets) if sets else set[str]()
+    return None if one and len(shared) > 1 else _joined(shared or set().union(*sets))
 
-    def read(seen: Observation) -> str | None:
-        files = machine.fields(machine.reader(seen, "ranks").get("libraries"))
-        found = {one for row in machine.ranks(seen) for one in machine.libraries_of(row) if one.kind == kind}
-        versions = {one.path: version_in_file(files.get(one.path), one) for one in found}
-        places = (path.replace(seen.node, "%h") for path in versions)
-        return _joined(versions.values() if any(versions.values()) else places)
 
-    return read
+def _of_kind(kind: str, mapped: Iterable[Any]) -> list[list[Library]]:
+    each = ([lib for lib in machine.libraries_of({"libraries": paths}) if lib.kind == kind] for paths in mapped)
+    return [one for one in each if one]
 
 
 def _kernel(seen: Observation) -> str | None:
@@ -121,12 +127,12 @@ def _joined(values: Iterable[str | None]) -> str | None:
 
 
 ITEMS: Sequence[Item] = (
-    Item("NCCL of the ranks", "P0", _library("nccl"), by="job", fatal=True),
+    Item("NCCL of the ranks", "P0", library="nccl", fatal=True),
     Item("NVIDIA driver", "P1", _driver, by="type"),
     Item("CUDA of the driver", "P2", _cuda, by="type"),
-    Item("CUDA runtime of the ranks", "P1", _library("cudart"), by="job"),
-    Item("NCCL's plugin of the ranks", "P1", _library("ofi-plugin"), by="job"),
-    Item("libfabric of the ranks", "P1", _library("libfabric"), by="job"),
+    Item("CUDA runtime of the ranks", "P1", library="cudart"),
+    Item("NCCL's plugin of the ranks", "P1", library="ofi-plugin"),
+    Item("libfabric of the ranks", "P1", library="libfabric"),
     Item("EFA installer", "P1", _installer, by="type"),
     Item("EFA driver", "P1", lambda seen: seen.text("efa-module").strip() or None, by="type"),
     Item("kernel", "P2", _kernel),
@@ -143,7 +149,7 @@ ITEMS: Sequence[Item] = (
 
 
 def matrix(fleet: Fleet) -> dict[str, dict[str, str]]:
-    """Item → node → value, without nodes that do not tell it."""
+    """Item → node → value, without nodes that do not tell it, and without what ranks have mapped."""
     found: dict[str, dict[str, str]] = {}
     for item in ITEMS:
         for node, seen in sorted(fleet.nodes.items()):
@@ -155,7 +161,7 @@ def matrix(fleet: Fleet) -> dict[str, dict[str, str]]:
 
 def _value(item: Item, seen: Observation) -> str | None:
     try:
-        return item.read(seen)
+        return item.read(seen) if item.read else None
     except NotObserved:
         return None
 
@@ -171,21 +177,48 @@ def _findings(fleet: Fleet) -> Iterator[Finding]:
         "board": {node: f"{types[node]} {_boards(seen)}" for node, seen in fleet.nodes.items()},
         "job": {node: machine.jobs(seen) for node, seen in fleet.nodes.items()},
     }
+    ranks = _programs(fleet)
     alike: dict[tuple[str, ...], list[str]] = {}
     for item in ITEMS:
-        values = _comparable(item, told.get(item.name, {}))
-        found = [one for group in _groups(item, values, keys) for one in _odd(item, group)]
-        yield from found
-        if len(values) > 1 and not found:
-            told_by = sorted(set(values.values()))
-            words = f"{item.name} {told_by[0][:80]}" if len(told_by) == 1 else item.name
-            alike.setdefault(tuple(sorted(values)), []).append(words)
+        parts = _by_program(item, fleet, ranks) if item.library else [told.get(item.name, {})]
+        for values in (_comparable(item, part) for part in parts):
+            groups = [values] if item.library else _groups(item, values, keys)
+            found = [one for group in groups for one in _odd(item, group)]
+            yield from found
+            if len(values) > 1 and not found:
+                alike.setdefault(tuple(sorted(values)), []).append(_words(item, values))
     if not told:
         raise NotObserved("no node tells any version")
     for nodes, items in alike.items():
         yield Finding(_ID, "PASS", f"alike on these nodes: {', '.join(items)}", nodes=nodes)
     if quiet := sorted(set(fleet.nodes) - set(told.get(_ALWAYS, {}))):
         yield Finding(_ID, "UNKNOWN", f"tells not even its {_ALWAYS}: hardly anything is compared", nodes=quiet)
+
+
+def _words(item: Item, values: Mapping[str, str]) -> str:
+    told = sorted(set(values.values()))
+    return f"{item.name} {told[0][:80]}" if len(told) == 1 else item.name
+
+
+def _programs(fleet: Fleet) -> list[list[Seen]]:
+    """Of each job: steps of one may have libraries of their own."""
+    by_job: dict[str, list[Seen]] = {}
+    for node, seen in sorted(fleet.nodes.items()):
+        with suppress(NotObserved):
+            rows = machine.ranks(seen)
+            jobs = {row["pid"]: str(row.get("job") or "") for row in rows if isinstance(row.get("pid"), int)}
+            for one in of_node(node, rows):
+                by_job.setdefault(jobs[one.pid], []).append(one)
+    return [members for job in sorted(by_job) if job for members in programs(by_job[job])]
+
+
+def _by_program(item: Item, fleet: Fleet, ranks: Sequence[Sequence[Seen]]) -> Iterator[dict[str, str]]:
+    for members in ranks:
+        mapped: dict[str, list[Any]] = {}
+        for one in members:
+            mapped.setdefault(one.node, []).append(one.libraries)
+        told = ((node, _mapped(item.library, fleet.nodes[node], each, item.fatal)) for node, each in mapped.items())
+        yield {node: value for node, value in told if value is not None}
 
 
 def _comparable(item: Item, values: Mapping[str, str]) -> Mapping[str, str]:

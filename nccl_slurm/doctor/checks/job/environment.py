@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
-from nccl_slurm.doctor.check import Finding, Priority, Proof
+from nccl_slurm.doctor.check import Finding, NotObserved, Priority, Proof, Status
 from nccl_slurm.doctor.checks.job.asked import SHOWN, JobCheck, proof
 from nccl_slurm.doctor.checks.job.ranks import (
     LOOPBACK,
@@ -15,12 +16,14 @@ from nccl_slurm.doctor.checks.job.ranks import (
     about,
     at_home,
     number,
+    programs,
     ranks,
     unseen,
     whose,
     whose_nodes,
 )
-from nccl_slurm.doctor.observation import JobObserved
+from nccl_slurm.doctor.observation import JobObserved, Observation
+from nccl_slurm.doctor.read.addresses import addresses
 from nccl_slurm.hosts import fold, fold_numbers
 from nccl_slurm.info.setting import OF_ONE_PROCESS
 from nccl_slurm.info.split import split
@@ -49,6 +52,8 @@ _VALUE_MAX = 80
 _NUMERIC = re.compile(r"[0-9.]{7,15}\Z|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*\Z")
 #: In the place of a node's own name.
 _PLACE = "%h"
+#: Seconds in which nodes start one after the other, and more where one fetches an image first.
+_YOUNG_S = 120.0
 
 _World = tuple[str, ...]
 _Worlds = Mapping[_World, Sequence[Seen]]
@@ -56,8 +61,14 @@ _Worlds = Mapping[_World, Sequence[Seen]]
 
 def judge(observed: JobObserved) -> Iterator[Finding]:
     found = ranks(observed)
-    groups = worlds(found.seen, _places(observed))
-    wrong = [*_meetings(found, groups), *_doubles(groups), *_absent(found, groups), *_differences(found, groups)]
+    places = _places(observed)
+    groups = worlds(found.seen, places)
+    wrong = [
+        *_meetings(found, groups, places),
+        *_doubles(groups),
+        *_absent(found, groups),
+        *_differences(found, groups),
+    ]
     yield from wrong
     yield from unseen(ID, found)
     if not wrong:
@@ -73,11 +84,11 @@ def worlds(seen: Iterable[Seen], places: Mapping[str, str] | None = None) -> dic
     none of these may be rank 0's own, where that one goes by its loopback."""
     found: dict[_World, list[Seen]] = {}
     told = [one for one in seen if one.rank is not None and one.told_by == "RANK" and one.world is not None]
-    at = {(one.node, one.pid) for one in at_home(told)}
-    homes = {_door(one): one.node for one in told if (one.node, one.pid) in at}
+    homes = {_door(one): one.node for one in at_home(told)}
     for one in told:
         said = one.environment.get(_MEETING[0], NOT_SET)
-        address = one.node if (one.node, one.pid) in at else _place(said, places or {}, homes.get(_door(one)))
+        own = LOOPBACK.fullmatch(said.strip())
+        address = one.node if own else _place(said, places or {}, homes.get(_door(one)))
         found.setdefault((address, *_door(one)), []).append(one)
     return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
 
@@ -87,18 +98,51 @@ def _door(one: Seen) -> tuple[str, ...]:
 
 
 def _place(said: str, places: Mapping[str, str], home: str | None) -> str:
-    known = places.get(said) or places.get(said.partition(".")[0].lower())
+    known = places.get(_spelled(said))
     return known or (home if home and _NUMERIC.match(said) else said)
 
 
 def _places(observed: JobObserved) -> dict[str, str]:
-    """As Slurm and the nodes themselves call them. A name or address of two nodes is none."""
+    """Names and addresses → the node: as Slurm and the nodes themselves call them, and as their resolvers do. One of
+    two nodes is in neither. An address of no node may be one's all the same (public ones, of NAT)."""
     found: dict[str, set[str]] = {}
     for name, node in observed.fleet.nodes.items():
-        for word in (name, node.host, *(node.slurm.get(key, "") for key in ("NodeAddr", "NodeHostName"))):
+        told = (name, node.host, *(node.slurm.get(key, "") for key in ("NodeAddr", "NodeHostName")), *_own(node))
+        for word in told:
             if word and not LOOPBACK.fullmatch(word):
-                found.setdefault(word if _NUMERIC.match(word) else word.partition(".")[0].lower(), set()).add(name)
-    return {word: next(iter(nodes)) for word, nodes in found.items() if len(nodes) == 1}
+                found.setdefault(_spelled(word), set()).add(name)
+    places = {word: next(iter(nodes)) for word, nodes in found.items() if len(nodes) == 1}
+    for word, numbers in _resolved(observed).items():
+        homes = {places.get(one, "") for one in numbers}
+        if len(homes) == 1 and "" not in homes:
+            places.setdefault(word, next(iter(homes)))
+    return places
+
+
+def _spelled(word: str) -> str:
+    return word if _NUMERIC.match(word) else word.partition(".")[0].lower()
+
+
+def _own(node: Observation) -> frozenset[str]:
+    """Addresses of its interfaces; empty where they were not seen."""
+    try:
+        return addresses(node.present("own-addresses"))
+    except NotObserved:
+        return frozenset()
+
+
+def _resolved(observed: JobObserved) -> dict[str, set[str]]:
+    """What ranks go by → its addresses, on any node; without loopbacks, which are another node's on each."""
+    found: dict[str, set[str]] = {}
+    for node in observed.fleet.nodes.values():
+        try:
+            names = node.reader("names")["names"].items()
+            told = [(str(name), [str(one) for one in row["addresses"]]) for name, row in names if "addresses" in row]
+        except (NotObserved, AttributeError, KeyError, TypeError):
+            continue
+        for name, numbers in told:
+            found.setdefault(_spelled(name), set()).update(one for one in numbers if not LOOPBACK.fullmatch(one))
+    return {name: numbers for name, numbers in found.items() if numbers}
 
 
 def _are_apart(groups: _Worlds) -> bool:
@@ -121,7 +165,7 @@ def _are_programs(one: Sequence[Seen], two: Sequence[Seen]) -> bool:
     return told and steps[0].isdisjoint(steps[1])
 
 
-def _meetings(found: Ranks, groups: _Worlds) -> Iterator[Finding]:
+def _meetings(found: Ranks, groups: _Worlds, places: Mapping[str, str]) -> Iterator[Finding]:
     if len(groups) < 2 or _are_apart(groups):
         return
     usual = next(iter(groups))
@@ -130,17 +174,28 @@ def _meetings(found: Ranks, groups: _Worlds) -> Iterator[Finding]:
         if not odd:
             continue
         processes = [one for members in odd.values() for one in members]
-        said = ", ".join(f"{_shown(world[place])} on {whose(members)}" for world, members in list(odd.items())[:4])
+        said = ", ".join(f"{_told(name, members)} on {whose(members)}" for members in list(odd.values())[:4])
+        known = set(places.values())
+        sure = place > 0 or (usual[0] in known and any(world[0] in known for world in odd))
+        status: Status = "FAIL" if found.whole and sure else "WARN"
+        effect = "so these ranks wait for one another at different places"
+        if not sure:
+            effect = "and whether these are words for one host is not known: ranks may wait at different places"
         yield Finding(
             ID,
-            "FAIL" if found.whole else "WARN",
-            f"{name} differs, so these ranks wait for one another at different places: {said}; the others have "
-            f"{_shown(usual[place])}",
-            "P0",
+            status,
+            f"{name} differs, {effect}: {said}; the others have {_told(name, groups[usual])}",
+            "P0" if sure else "P1",
             nodes=whose_nodes(processes),
             proofs=[_line(one, name) for one in (*processes[: SHOWN - 1], groups[usual][0])],
             values=about(name, processes[0]),
         )
+
+
+def _told(name: str, members: Sequence[Seen]) -> str:
+    """A loopback is another host on each node."""
+    value = members[0].environment.get(name, NOT_SET)
+    return _shown(value) + (f" (which is {members[0].node})" if LOOPBACK.fullmatch(value.strip()) else "")
 
 
 def _is_whole(members: Sequence[Seen]) -> bool:
@@ -169,43 +224,71 @@ def _doubles(groups: _Worlds) -> Iterator[Finding]:
 
 def _absent(found: Ranks, groups: _Worlds) -> Iterator[Finding]:
     """Only where all was seen: a rank on a node that did not answer is not gone."""
-    apart = _are_apart(groups)
-    for members in groups.values() if found.whole and (len(groups) == 1 or apart) else ():
+    judged = found.whole and (len(groups) == 1 or _are_apart(groups))
+    for members in groups.values() if judged else ():
         size = members[0].world or 0
         gone = sorted(set(range(size)) - {one.rank for one in members})
-        if not gone or (len(gone) >= len(members) and not apart):
-            continue
-        yield Finding(
-            ID,
-            "FAIL",
-            f"no process of rank{'s' if len(gone) > 1 else ''} {fold_numbers(gone)} on any node of the job, while the "
-            f"other {len(members)} of {size} are there: ended, or never started; its exit is not known here"
-            f"{_where(found, members)}",
-            "P0",
-            nodes=_short_of_ranks(found, members),
-            proofs=[_line(members[0], "WORLD_SIZE")],
-        )
+        if gone:
+            yield _gone(found, members, gone, size)
 
 
-def _where(found: Ranks, members: Sequence[Seen]) -> str:
-    short = _short_of_ranks(found, members)
-    return f"; {fold(short)} has fewer than its LOCAL_WORLD_SIZE" if len(short) == 1 else ""
+def _gone(found: Ranks, members: Sequence[Seen], gone: Sequence[int], size: int) -> Finding:
+    which = f"rank{'s' if len(gone) > 1 else ''} {fold_numbers(gone)}"
+    short, age = _short_of_ranks(found, members), min((one.age for one in members if one.age is not None), default=None)
+    if age is not None and age < _YOUNG_S:
+        text = f"no process of {which} yet, while the last of the other {len(members)} of {size} is {age:.0f} s old"
+        return Finding(ID, "UNKNOWN", f"{text}: nodes may still start", nodes=short)
+    elsewhere = _may_be_elsewhere(members) and len(gone) > _lacking(members)
+    text = f"no process of {which} on any node of the job, while the other {len(members)} of {size} are there: "
+    text += "ended, or never started; its exit is not known here"
+    text += "; what ssh starts is not the job's, and may be there all the same" if elsewhere else ""
+    return Finding(
+        ID,
+        "WARN" if elsewhere else "FAIL",
+        f"{text}{_where(short, members)}",
+        "P1" if elsewhere else "P0",
+        nodes=short,
+        proofs=[_line(members[0], "WORLD_SIZE")],
+        values=about("WORLD_SIZE", members[0]),
+    )
+
+
+def _may_be_elsewhere(members: Sequence[Seen]) -> bool:
+    """No rank is of a step: a launcher in a batch script or a shell reaches other nodes by ssh (DeepSpeed's pdsh,
+    mpirun's rsh), and only pam_slurm_adopt makes what starts there the job's."""
+    return all(
+        "SLURM_JOB_ID" in one.environment and number(one.environment.get("SLURM_STEP_ID")) is None for one in members
+    )
+
+
+def _where(short: Sequence[str], members: Sequence[Seen]) -> str:
+    """Of one node that is short; one without any rank tells no LOCAL_WORLD_SIZE."""
+    told = "fewer than its LOCAL_WORLD_SIZE" if short and short[0] in whose_nodes(members) else "none"
+    return f"; {fold(short)} has {told}" if len(short) == 1 else ""
 
 
 def _short_of_ranks(found: Ranks, members: Sequence[Seen]) -> list[str]:
-    """Nodes with fewer ranks than each of them is to have. A node without any tells no LOCAL_WORLD_SIZE."""
-    counts: dict[str, int] = {}
-    for one in members:
-        counts[one.node] = counts.get(one.node, 0) + 1
+    """Nodes with fewer ranks than each of them is to have; where none has, those without any."""
+    return sorted(_few(members) or found.idle)
+
+
+def _lacking(members: Sequence[Seen]) -> int:
+    """How many are to be on the nodes that have some."""
+    return sum(_few(members).values())
+
+
+def _few(members: Sequence[Seen]) -> dict[str, int]:
+    """Node → how many of its ranks are not there."""
+    counts = Counter(one.node for one in members)
     wanted = {one.node: number(one.environment.get("LOCAL_WORLD_SIZE")) for one in members}
-    few = [node for node, size in wanted.items() if size is not None and counts[node] < size]
-    return sorted(few or found.idle)
+    return {node: size - counts[node] for node, size in wanted.items() if size is not None and counts[node] < size}
 
 
 def _differences(found: Ranks, groups: _Worlds) -> Iterator[Finding]:
     """Within each program, where several run side by side."""
-    for members in groups.values() if _are_apart(groups) else [found.seen]:
-        for name in sorted({name for one in members for name in one.environment if _is_compared(name)}):
+    for members in groups.values() if _are_apart(groups) else programs(found.seen):
+        ours = {name for one in members for name in one.ours}
+        for name in sorted({name for one in members for name in one.environment if _is_compared(name)} - ours):
             yield from _difference(name, members)
 
 
@@ -258,4 +341,6 @@ def _shown(value: str) -> str:
     return value if value == NOT_SET else visible(redacted(value), _VALUE_MAX)
 
 
-CHECKS: Iterable[JobCheck] = (JobCheck(ID, "Ranks have the same settings and meet at one place", ("ranks",), judge),)
+CHECKS: Iterable[JobCheck] = (
+    JobCheck(ID, "Ranks have the same settings and meet at one place", ("ranks", "names", "own-addresses"), judge),
+)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nccl_slurm.doctor.check import Finding, Priority, Status
 from nccl_slurm.doctor.checks.job.asked import SHOWN, JobCheck, proof
 from nccl_slurm.doctor.checks.job.fabric import SOURCES, rdma_nodes
-from nccl_slurm.doctor.checks.job.ranks import Ranks, Seen, about, ranks, unseen, whose, whose_nodes
+from nccl_slurm.doctor.checks.job.ranks import Ranks, Seen, about, programs, ranks, unseen, whose, whose_nodes
 from nccl_slurm.doctor.observation import JobObserved
 from nccl_slurm.doctor.read.procfs import UNLIMITED
 from nccl_slurm.doctor.table import table
@@ -43,11 +43,12 @@ def judge(observed: JobObserved) -> Iterator[Finding]:
         yield Finding(ID, "UNKNOWN", "the limits of no rank could be read", nodes=whose_nodes(found.seen))
         return
     low = [*_locked(observed, read), *_stack(read), *_files(read)]
-    wrong = [*low, *_differences(read, low)]
+    wrong = [*low, *(one for members in programs(read) for one in _differences(members, low))]
     yield from wrong
     yield from unseen(ID, _without(found, read))
     if not wrong:
-        yield Finding(ID, "PASS", f"{len(read)} ranks have the same limits: {_told(read[0])}")
+        each = ", within each program" if any(_differences(read, low)) else f": {_told(read[0])}"
+        yield Finding(ID, "PASS", f"{len(read)} ranks have the same limits{each}")
 
 
 def _without(found: Ranks, read: Sequence[Seen]) -> Ranks:

@@ -5,15 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from nccl_slurm.doctor.check import Finding, NotObserved
+from nccl_slurm.doctor.checks.job.ours import ours
 from nccl_slurm.doctor.observation import JobObserved, Observation
 from nccl_slurm.doctor.read.procfs import Limit, limits
 from nccl_slurm.hosts import fold, fold_numbers
 from nccl_slurm.parse.prefix import MAX_RANK
 
-__all__ = ["LOOPBACK", "Ranks", "Seen", "about", "at_home", "number", "ranks", "unseen", "whose", "whose_nodes"]
+__all__ = [
+    "LOOPBACK",
+    "Ranks",
+    "Seen",
+    "about",
+    "at_home",
+    "number",
+    "of_node",
+    "programs",
+    "ranks",
+    "unseen",
+    "whose",
+    "whose_nodes",
+]
 
 #: Launchers' words for the global rank, the surest first. PMI's are last: an interactive shell's step may have them.
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMIX_RANK", "PMI_RANK")
@@ -24,7 +39,8 @@ _NUMBER = re.compile(r"[0-9]{1,8}\Z", re.ASCII)
 
 @dataclass(frozen=True)
 class Seen:
-    """One process. ``rank`` None: it has none that is told. ``told_by``: the variable that tells it."""
+    """One process. ``rank`` None: it has none that is told. ``told_by``: the variable that tells it. ``age``: seconds
+    since its start, None where that is not told."""
 
     node: str
     pid: int
@@ -34,6 +50,18 @@ class Seen:
     limits: Mapping[str, Limit] = field(default_factory=dict)
     libraries: Sequence[str] = ()
     uid: int | None = None
+    age: float | None = None
+
+    @cached_property
+    def ours(self) -> frozenset[str]:
+        """Variables that our hooks set."""
+        return ours(self.environment)
+
+    @cached_property
+    def chosen(self) -> Mapping[str, str]:
+        """The environment without what our hooks set."""
+        own = self.ours
+        return {name: value for name, value in self.environment.items() if name not in own}
 
     @property
     def world(self) -> int | None:
@@ -80,7 +108,7 @@ def ranks(observed: JobObserved) -> Ranks:
         whole = [row for row in told["ranks"] if not (isinstance(row, dict) and row.get("cut"))]
         if len(whole) < len(told["ranks"]):
             unseen[name] = f"{len(told['ranks']) - len(whole)} have more settings or libraries than are read"
-        processes += _of_node(name, whole)
+        processes += of_node(name, whole, node.at)
     seen = _real(processes)
     if not seen:
         raise NotObserved("no rank of the job was seen on its nodes (ended, or not yours)")
@@ -136,6 +164,24 @@ def whose_nodes(processes: Iterable[Seen]) -> list[str]:
     return sorted({one.node for one in processes})
 
 
+def programs(seen: Iterable[Seen]) -> list[list[Seen]]:
+    """Ranks that belong together: those of one step and one rendezvous port; and those of several which have no number
+    twice, as where a program is started node by node."""
+    parts: dict[tuple[str, ...], list[Seen]] = {}
+    for one in seen:
+        key = tuple(one.environment.get(name, "") for name in ("SLURM_STEP_ID", "MASTER_PORT"))
+        parts.setdefault(key, []).append(one)
+    found: list[list[Seen]] = []
+    for _, members in sorted(parts.items()):
+        numbers = {one.rank for one in members}
+        joined = next((each for each in found if numbers.isdisjoint(one.rank for one in each)), None)
+        if joined is None:
+            found.append(members)
+        else:
+            joined += members
+    return found
+
+
 def about(name: str, one: Seen) -> dict[str, str]:
     """Values for commands that look at the same process. ``host``: where it is."""
     return {"name": name, "host": one.node, "pid": str(one.pid)}
@@ -174,18 +220,20 @@ def _told(node: Observation) -> Mapping[str, Any]:
     return told
 
 
-def _of_node(node: str, rows: Sequence[Any]) -> list[Seen]:
-    """Without launchers: a process that has children among these and no rank of its own."""
+def of_node(node: str, rows: Sequence[Any], at: float = 0.0) -> list[Seen]:
+    """Rows of `gather.ranks` without launchers: a process that has children among these and no rank of its own.
+    ``at``: the node's clock, where it is known."""
     good = [row for row in rows if isinstance(row, dict) and isinstance(row.get("pid"), int)]
     parents = {row["parent"] for row in good if isinstance(row.get("parent"), int)}
-    made = [_seen(node, row, launcher=row["pid"] in parents) for row in good]
+    made = [_seen(node, row, at, launcher=row["pid"] in parents) for row in good]
     return [one for one, row in zip(made, good, strict=True) if one.rank is not None or row["pid"] not in parents]
 
 
-def _seen(node: str, row: Mapping[str, Any], *, launcher: bool) -> Seen:
+def _seen(node: str, row: Mapping[str, Any], at: float, *, launcher: bool) -> Seen:
     told = row.get("environment")
     environment = {str(name): str(value) for name, value in told.items()} if isinstance(told, dict) else {}
     libraries = row.get("libraries")
+    start = row.get("start")
     names = _RANK[:2] if launcher else _RANK
     told_by = next((name for name in names if number(environment.get(name)) is not None), "")
     return Seen(
@@ -197,4 +245,5 @@ def _seen(node: str, row: Mapping[str, Any], *, launcher: bool) -> Seen:
         limits=limits(str(row.get("limits") or "")),
         libraries=[str(one) for one in libraries] if isinstance(libraries, list) else [],
         uid=row["uid"] if isinstance(row.get("uid"), int) else None,
+        age=max(0.0, at - start) if at and isinstance(start, (int, float)) and start > 0 else None,
     )

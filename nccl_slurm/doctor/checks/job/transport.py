@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nccl_slurm.doctor.check import Finding, NotObserved
 from nccl_slurm.doctor.checks.job.asked import SHOWN, JobCheck, lines_of
-from nccl_slurm.doctor.checks.job.fabric import SOURCES, rdma_nodes
+from nccl_slurm.doctor.checks.job.fabric import SOURCES, doubtful_nodes, rdma_nodes
 from nccl_slurm.doctor.checks.node import machine
 from nccl_slurm.doctor.observation import JobObserved
 from nccl_slurm.hosts import HOST
@@ -40,7 +40,10 @@ def judge(observed: JobObserved) -> Iterator[Finding]:
     elif not wrong and not _unjudged(observed, ways):
         yield Finding(ID, "PASS", f"{_names(ways)} on {_who(_all(ways))}", proofs=lines_of(_all(ways)[:1]))
     elif not wrong:
-        yield Finding(ID, "UNKNOWN", "ranks use sockets; whether their nodes have RDMA adapters was not seen")
+        doubtful = doubtful_nodes(observed)
+        unseen = "whether their nodes have RDMA adapters was not seen"
+        why = "whether the Ethernet adapters of their nodes are meant for RDMA is not told" if doubtful else unseen
+        yield Finding(ID, "UNKNOWN", f"ranks use sockets; {why}", nodes=doubtful)
 
 
 def _sockets(observed: JobObserved, ways: _Ways) -> Iterator[Finding]:
@@ -66,11 +69,9 @@ def _sockets(observed: JobObserved, ways: _Ways) -> Iterator[Finding]:
 
 def _unjudged(observed: JobObserved, ways: _Ways) -> bool:
     """Sockets on nodes of which it is not known whether they have anything better."""
-    fabric = rdma_nodes(observed)
+    fabric = rdma_nodes(observed).keys() - set(doubtful_nodes(observed))
     hosts = {fact.host for name, facts in ways.items() if _is_socket(name) for fact in facts}
-    return any(_is_socket(name) for name in ways) and not (
-        hosts - {None} <= fabric.keys() if hosts - {None} else fabric
-    )
+    return any(_is_socket(name) for name in ways) and not (hosts - {None} <= fabric if hosts - {None} else fabric)
 
 
 def _staged(observed: JobObserved, ways: _Ways) -> Iterator[Finding]:

@@ -62,7 +62,7 @@ def judge_values(observed: JobObserved) -> Iterator[Finding]:
 def _values(observed: JobObserved, seen: Sequence[Seen]) -> Iterator[Finding]:
     applies = _Conditions(observed, seen)
     for row in values():
-        sets = [one for one in seen if row.name in one.environment]
+        sets = [one for one in seen if row.name in one.chosen]
         has = [one for one in sets if row.holds(one.environment[row.name]) and applies.to(row, one)]
         by_value: dict[str, list[Seen]] = {}
         for one in has:
@@ -138,7 +138,7 @@ class _Conditions:
 def _conflicts(seen: Sequence[Seen]) -> Iterator[Finding]:
     for row in conflicts():
         first, second = row.names
-        has = [one for one in seen if row.holds(one.environment.get(first, ""), one.environment.get(second, ""))]
+        has = [one for one in seen if row.holds(one.chosen.get(first, ""), one.chosen.get(second, ""))]
         if has:
             yield _clash(row, has)
 

@@ -11,12 +11,12 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from nccl_slurm.doctor.check import BY_LOOK, Finding, NotObserved, Priority, Proof, Status
 from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
+from nccl_slurm.doctor.checks.scheduler.own import wired
 from nccl_slurm.doctor.checks.scheduler.program import ANY, ROOT, Program, matches, program
 from nccl_slurm.doctor.checks.scheduler.shape import SlurmCheck
 from nccl_slurm.doctor.observation import Files, Observation
-from nccl_slurm.install.layout import Layout
 from nccl_slurm.install.slurmconf import SlurmConfig
-from nccl_slurm.install.wiring import Found, is_glob, ours_in, plan
+from nccl_slurm.install.wiring import is_glob
 
 __all__ = ["CHECKS"]
 
@@ -198,17 +198,16 @@ def _flag_faults(config: SlurmConfig) -> Iterator[tuple[str, str]]:
 
 
 def _own(seen: SlurmObserved) -> Iterator[Finding]:
-    """Ours, against what the installer would wire."""
-    text, layout = seen.said("config"), Layout()
-    if not ours_in(text, layout):
+    """Where one of ours is named, all four are to be."""
+    named = wired(seen)
+    missing = [key for key, there in named.items() if not there]
+    if len(missing) == len(named):
         yield Finding(OWN, "NOT-APPLICABLE", "slurm.conf names no program of nccl-slurm")
         return
-    wiring = plan(seen.config, Found({}), layout)
-    hooks = [line for line in wiring.lines if line.key in ("Prolog", "Epilog", "TaskProlog", "EpilogSlurmctld")]
-    for line in hooks:
-        proof = Proof("scontrol show config", f"{line.key} = {line.replaces or _shown(seen.settings, line.key)}")
-        yield Finding(OWN, "WARN", f"nccl-slurm is wired in part: {line.key} does not run it", "P2", proofs=[proof])
-    if not hooks:
+    for key in missing:
+        proof = Proof("scontrol show config", f"{key} = {_shown(seen.settings, key)}")
+        yield Finding(OWN, "WARN", f"nccl-slurm is wired in part: {key} does not run it", "P2", proofs=[proof])
+    if not missing:
         yield Finding(OWN, "PASS", "slurm.conf runs nccl-slurm's hooks")
 
 
@@ -225,5 +224,5 @@ CHECKS = (
         explains=("scheduler.node-state",),
     ),
     SlurmCheck(FLAGS, "PrologFlags and time limits of prologs and epilogs", _flags),
-    SlurmCheck(OWN, "nccl-slurm's hooks are wired", _own),
+    SlurmCheck(OWN, "nccl-slurm's hooks are wired", _own, sources=("hooks",)),
 )

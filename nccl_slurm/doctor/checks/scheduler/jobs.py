@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from nccl_slurm.doctor.check import Finding, NotObserved, Priority, Proof
+from nccl_slurm.clock import rfc3339
+from nccl_slurm.doctor.check import Finding, NotObserved, Proof
 from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
 from nccl_slurm.doctor.checks.scheduler.shape import SlurmCheck, threshold
 from nccl_slurm.doctor.choose import is_idle
@@ -114,29 +115,20 @@ def _pending(seen: SlurmObserved, rows: Sequence[_Row]) -> Iterator[Finding]:
             text = f"job {row.id} will not start by itself: {why} ({row.reason})"
             yield Finding(STUCK, "WARN", text, "P2", (), row.submit, [_proof(row)], {"job": row.id})
         elif row.reason == "Resources" and _has_room(row, idle) and _waits_long(row, seen.now):
-            yield _beside_idle(row, idle, _alike(seen))
+            yield _beside_idle(row, idle)
 
 
-def _beside_idle(row: _Row, idle: Mapping[str, int], alike: Container[str]) -> Finding:
-    """What else it asks for (GPUs, features, memory) is not told by squeue in words of Slurm's own: where nodes of its
-    partition differ, the idle ones may lack it."""
-    roomy = [one for one in row.partition.split(",") if idle.get(one, 0) >= (row.count or 0)]
-    free = max(idle[one] for one in roomy)
-    sure = any(one in alike for one in roomy)
-    but = "" if sure else ", which may not be of the kind that it asks for"
-    text = f"job {row.id} waits for Resources, asks for {row.count} nodes, and {free} of its partition are idle{but}"
-    priority: Priority = "P1" if sure else "P2"
-    return Finding(STUCK, "WARN", text, priority, (), row.submit, [_proof(row)], {"job": row.id})
+def _beside_idle(row: _Row, idle: Mapping[str, int]) -> Finding:
+    """What else it asks for is not told by squeue in words of Slurm's own."""
+    free = max(idle.get(one, 0) for one in row.partition.split(","))
+    text = (
+        f"job {row.id} waits for Resources, asks for {row.count} nodes, and {free} of its partition are idle: {_ELSE}"
+    )
+    text += f"; Slurm plans its start for {rfc3339(row.start)}" if row.start else ""
+    return Finding(STUCK, "WARN", text, "P2", (), row.submit, [_proof(row)], {"job": row.id})
 
 
-def _alike(seen: SlurmObserved) -> frozenset[str]:
-    """Partitions whose nodes are all of one kind."""
-    kinds: dict[str, set[tuple[str, ...]]] = {}
-    for fields in seen.fields.values():
-        kind = tuple(fields.get(key, "") for key in ("Gres", "ActiveFeatures", "RealMemory", "CPUTot"))
-        for partition in fields.get("Partitions", "").split(","):
-            kinds.setdefault(partition, set()).add(kind)
-    return frozenset(partition for partition, found in kinds.items() if len(found) == 1)
+_ELSE = "these may not be what it asks for (GPUs, memory, features, nodes by name, of one switch or one block)"
 
 
 def _word(reason: str) -> str:
@@ -148,7 +140,10 @@ _BY_WORD = {_word(reason): why for reason, why in _NEVER.items()}
 
 
 def _waits_long(row: _Row, now: float) -> bool:
-    return row.submit is not None and now - row.submit > threshold("pending-s")
+    """One whose start is near by Slurm's own plan waits for the next turn of the scheduler."""
+    limit = threshold("pending-s")
+    is_next = row.start is not None and abs(row.start - now) <= limit
+    return row.submit is not None and now - row.submit > limit and not is_next
 
 
 def _has_room(row: _Row, idle: Mapping[str, int]) -> bool:

@@ -33,8 +33,10 @@ class SlurmObserved:
     ``fleet``: the nodes that were looked at; ``chosen``: whom node states are asked of, empty for all. ``credentials``:
     node → what ``unmunge`` here says of its credential. ``here``: programs of slurmctld, as this host has them:
     ``octal-mode uid``, or empty: it is not there. ``on_controller``: whether this host is one. ``plugins``: SPANK's, of
-    plugstack.conf as this host has it. ``reasons``: by which reasons of nodes are told. ``by_look``: nodes that went
-    out of work since a job of this look began there → the reason's row, empty where it may have another cause.
+    plugstack.conf as this host has it. ``found_here``: pattern of Prolog or Epilog → what it finds on this host, links
+    followed too. ``own_hooks``: the folder of nccl-slurm's hooks by capture.conf, empty where none tells.
+    ``reasons``: by which reasons of nodes are told. ``by_look``: nodes that went out of work since a job of this look
+    began there → the reason's row, empty where it may have another cause.
     """
 
     now: float
@@ -45,6 +47,8 @@ class SlurmObserved:
     here: Mapping[str, str] = field(default_factory=dict)
     on_controller: bool = False
     plugins: Sequence[Plugin] = ()
+    found_here: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    own_hooks: str = ""
     reasons: Reasons = field(default_factory=packaged)
     conf: str = ""
     by_look: Mapping[str, str] = field(default_factory=dict)

@@ -10,10 +10,9 @@ from typing import Any
 from nccl_slurm.clock import rfc3339
 from nccl_slurm.doctor.check import Finding, NotObserved, Proof
 from nccl_slurm.doctor.checks.scheduler.observed import SlurmObserved
+from nccl_slurm.doctor.checks.scheduler.own import wired
 from nccl_slurm.doctor.checks.scheduler.shape import SlurmCheck, seconds_of, threshold
 from nccl_slurm.doctor.observation import Observation
-from nccl_slurm.install.layout import Layout
-from nccl_slurm.install.wiring import ours_in
 
 __all__ = ["CHECKS"]
 
@@ -156,17 +155,31 @@ def _comment(seen: SlurmObserved) -> Iterator[Finding]:
     if not seen.setting("AccountingStorageType").endswith("/slurmdbd"):
         yield Finding(COMMENT, "NOT-APPLICABLE", "this cluster keeps no accounting in slurmdbd")
         return
-    flags = seen.setting("AccountingStoreFlags")
-    if "job_comment" in flags.lower():
-        yield Finding(COMMENT, "PASS", "comments of jobs are kept in accounting")
-    else:
-        text = "AccountingStoreFlags lacks job_comment: comments of running jobs are lost at their end"
-        proof = Proof("scontrol show config", f"AccountingStoreFlags = {flags or '(null)'}")
+    found = list(_not_accounted(seen))
+    for text, key in found:
+        proof = Proof("scontrol show config", f"{key} = {seen.setting(key) or '(null)'}")
         yield Finding(COMMENT, "WARN", text, "P2", proofs=[proof])
+    if not found:
+        what = "comments and GPUs" if "gpu" in seen.config.gres_types else "comments"
+        yield Finding(COMMENT, "PASS", f"{what} of jobs are kept in accounting")
+
+
+def _not_accounted(seen: SlurmObserved) -> Iterator[tuple[str, str]]:
+    """What is said, and the key."""
+    if "job_comment" not in seen.setting("AccountingStoreFlags").lower():
+        yield (
+            "AccountingStoreFlags lacks job_comment: comments of running jobs are lost at their end",
+            "AccountingStoreFlags",
+        )
+    if "gpu" in seen.config.gres_types and not any(one.startswith("gres/gpu") for one in seen.config.tres):
+        yield (
+            "AccountingStorageTRES lacks gres/gpu: how many GPUs a job had is not known to accounting",
+            "AccountingStorageTRES",
+        )
 
 
 def _daemon(seen: SlurmObserved) -> Iterator[Finding]:
-    if not ours_in(seen.said("config"), Layout()):
+    if not any(wired(seen).values()):
         yield Finding(DAEMON, "NOT-APPLICABLE", "slurm.conf names no program of nccl-slurm")
         return
     told: Any = json.loads(seen.said("own-daemon"))
@@ -188,6 +201,6 @@ CHECKS = (
     SlurmCheck(LIMITS, "Locked memory of slurmd and what is propagated", _limits, sources=("daemons", "rdma-devices")),
     SlurmCheck(CGROUP, "Jobs are held by cgroups", _cgroup),
     SlurmCheck(UNKILLABLE, "Time for processes to die before their node is drained", _unkillable),
-    SlurmCheck(COMMENT, "Comments are kept in accounting", _comment),
+    SlurmCheck(COMMENT, "Comments and GPUs of jobs are kept in accounting", _comment),
     SlurmCheck(DAEMON, "nccl-slurm's own daemon", _daemon),
 )
