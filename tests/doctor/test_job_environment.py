@@ -248,7 +248,8 @@ def test_a_rank_without_a_process_is_told(gone: int) -> None:
             16,
             2,
             ["n2"],
-            "no process of ranks 8-15 on any node of the job, while the other 8 of 16 are there; n2 has none",
+            "no process of ranks 8-15 on any node of the job, while the other 8 of 16 are there: ended, or never "
+            "started; its exit is not known here; n2 has none",
         ),
         (16, 8, ["n5", "n6", "n7", "n8"], "no process of ranks 8-15 "),
         (16, 8, ["n2", "n3", "n4", "n5", "n6", "n7", "n8"], "no process of ranks 2-15 "),

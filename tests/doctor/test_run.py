@@ -143,7 +143,7 @@ def test_a_broken_prolog_costs_one_node_and_is_said(slurm: StandIn, words: list[
     done = doctor(slurm, *words, "--only", "node,scheduler.node-state")
     (first,) = (slurm.folder / "started").read_text().splitlines()
     ending = "the look's own job ended in 'Prolog error', and Slurm drained it"
-    assert f"fleet.unreachable {first}: gave no observation: {ending} (srun: srun: error: Job credential" in done.stdout
+    assert f"fleet.unreachable {first}: gave no observation: {ending} (srun: error: Job credential" in done.stdout
     assert f": was not looked at: on {first} {ending}\n" in done.stdout
     assert f"P1 FAIL scheduler.node-state {first}: IDLE+DRAIN: drained by the job of this look: " in done.stdout
     assert f"scontrol update nodename={first} state=resume  # once that is mended" in done.stdout

@@ -190,6 +190,13 @@ def test_whether_slurm_can_reboot(line: str, reboots: bool | None) -> None:
     assert text.read_config(f"ClusterName = x\n{line}").reboots is reboots
 
 
+@pytest.mark.parametrize(
+    ("line", "started"), [("BOOT_TIME = 2026-12-01T16:28:07\n", True), ("BOOT_TIME = N/A\n", False), ("", False)]
+)
+def test_when_slurmctld_began(line: str, started: bool) -> None:
+    assert (text.read_config(f"ClusterName = x\n{line}").started is not None) is started
+
+
 def test_config_without_a_cluster_is_refused() -> None:
     with pytest.raises(SlurmRefused, match="names no cluster"):
         text.read_config("slurm_load_ctl_conf error: whatever\n")

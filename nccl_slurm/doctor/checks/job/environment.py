@@ -249,7 +249,6 @@ def _gone(found: Ranks, members: Sequence[Seen], gone: Sequence[int], size: int)
         "P1" if elsewhere else "P0",
         nodes=short,
         proofs=[_line(members[0], "WORLD_SIZE")],
-        values=about("WORLD_SIZE", members[0]),
     )
 
 
