@@ -124,15 +124,29 @@ def _answered(look: Look, wanted: int | None, why: str, on_bus: Sequence[pci.Fun
         yield look.fail("P0", f"the GPU driver does not answer: {proof.line}", proof, wanted=str(wanted or ""))
         return
     least = len(given) if given is not None else wanted
+    dumb = list(_dumb(look))
+    yield from dumb
     if listed is None or (least is not None and listed < least):
         shown = "given by Slurm" if given is not None else why
         yield _fewer(look, f"{listed or 0} of {least} GPUs ({shown}) answer", proof, on_bus)
     elif wanted is not None and given is None and listed > wanted:
         yield look.warn("P2", f"{listed} GPUs, and Slurm counts on {wanted}", proof)
+    elif dumb:
+        return
     elif least is None:
         yield look.unknown(f"{listed} GPUs answer; how many there should be was not told by Slurm or DMI", proof)
     else:
         yield look.passed(f"{listed} GPUs answer", proof)
+
+
+def _dumb(look: Look) -> Iterator[Finding]:
+    """GPUs that nvidia-smi lists and can't read."""
+    for gpu in gpus_or_none(look) or ():
+        proof = smi_proof(f"{gpu.bus}: {gpu.lost or gpu.mute}")
+        if gpu.lost:
+            yield look.fail("P0", f"{gpu.label}: the driver says: {gpu.lost}", proof, gpu=gpu.bus or "")
+        elif gpu.mute:
+            yield look.unknown(f"{gpu.label}: the driver tells nothing of it but: {gpu.mute}", proof)
 
 
 def _fewer(look: Look, text: str, proof: Proof, on_bus: Sequence[pci.Function] | None) -> Finding:
@@ -201,6 +215,9 @@ def _ecc(look: Look) -> Iterator[Finding]:
         yield from wrong
         if not wrong and gpu.volatile is None:
             yield look.unknown(f"{gpu.label}: the driver tells no ECC errors")
+        elif gpu.ecc_failed:
+            text = f"{gpu.label}: the driver can't read all of its ECC errors"
+            yield look.unknown(text, smi_proof(f"{gpu.bus} ecc_errors: not read: {', '.join(gpu.ecc_failed)}"))
         elif not wrong:
             clean.append(gpu)
     if clean:
@@ -393,6 +410,8 @@ def _processes(look: Look) -> Iterator[Finding]:
         yield look.unknown(f"whether {len(unsure)} processes that hold a GPU are of a job can't be told", *proofs)
     elif told.get("more"):
         yield look.unknown(f"{told['more']} more processes hold a GPU than are judged")
+    elif told.get("hidden"):
+        yield look.unknown(f"whether a process holds a GPU is not known: {str(told['hidden'])[:300]}")
     elif told.get("unreadable") and look.seen.uid and not _nobody_computes(look):
         yield look.unknown(
             f"whether {told['unreadable']} processes of other users hold a GPU can't be seen: look as root"

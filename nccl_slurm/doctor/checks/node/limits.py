@@ -120,13 +120,16 @@ def _shm(look: Look) -> Iterator[Finding]:
     """That of the ranks, which may be a container's own, else the node's."""
     rows = [(f"/proc/{row.get('pid')}/root/dev/shm", row.get("shm")) for row in machine.ranks(look.seen)]
     rooms = {where: room for where, room in rows if isinstance(room, dict)}
-    if not rooms:
+    closed = [where for where, room in rows if not isinstance(room, dict)]
+    if closed:
+        yield look.unknown(f"{_SHM} of {len(closed)} of {len(rows)} ranks can't be read: {closed[0]}")
+    if not rows:
         room = machine.fields(machine.reader(look.seen, "mounts").get("room")).get(_SHM)
         if not isinstance(room, dict):
             raise NotObserved(f"{_SHM} is not there, or can't be read")
         rooms = {_SHM: room}
-    where, room = min(rooms.items(), key=lambda one: _number(one[1], "size"))
-    yield from _room(look, where, _number(room, "size"), _number(room, "free"))
+    for where, room in sorted(rooms.items(), key=lambda one: _number(one[1], "size"))[:1]:
+        yield from _room(look, where, _number(room, "size"), _number(room, "free"))
     yield from _kind(look)
 
 
@@ -163,8 +166,9 @@ def _stale(look: Look) -> Iterator[Finding]:
     told = machine.reader(look.seen, "shm-files")
     mine = [row for row in machine.rows(told.get("files")) if "/nccl-" in str(row.get("path"))]
     left = [row for row in mine if not row.get("holders") and look.seen.at - _number(row, "mtime") > _YOUNG_S]
-    if left and told.get("unreadable"):
-        yield look.unknown(f"{len(left)} files of NCCL may be left over: processes of other users can't be looked at")
+    if left and (told.get("hidden") or told.get("unreadable")):
+        why = str(told.get("hidden") or "processes of other users can't be looked at")[:300]
+        yield look.unknown(f"{len(left)} files of NCCL may be left over: {why}")
     elif left:
         proofs = [Proof("ls -l", f"{row.get('path')} uid {row.get('uid')} {row.get('size')} bytes") for row in left]
         size = sum(_number(row, "size") for row in left)
