@@ -638,6 +638,8 @@ def shm_files(place: Place, options: Mapping[str, Any]) -> Any:
     for pid in pids(place) if paths else []:
         try:
             text = _text(place.under(f"/proc/{pid}/maps"), 8 << 20)[0]
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
         except OSError:
             unreadable += 1
             continue
