@@ -93,11 +93,13 @@ def _window(case: Case) -> Iterator[str]:
 
 
 def _errors(case: Case) -> Iterator[str]:
-    """Word by word, each once: what the verdict rests on first, causes, then what followed from them."""
+    """Word by word, each once: what the verdict rests on first, causes, then what followed from them. What a dump of
+    the flight recorder says is no message that anything printed."""
     verdict = case.report["verdict"] or {}
     people = [*verdict.get("culprits", ()), *verdict.get("suspects", ())]
     cited = {one for person in people for one in person["evidence"]}
-    facts = [fact for fact in case.report["facts"] if fact["role"] in _ERRORS or fact["id"] in cited]
+    printed = [fact for fact in case.report["facts"] if not fact["kind"].startswith("flight-recorder.")]
+    facts = [fact for fact in printed if fact["role"] in _ERRORS or fact["id"] in cited]
     facts.sort(key=lambda fact: (fact["id"] not in cited, fact["role"] != "cause", fact["trust"] != "root"))
     yield from list(dict.fromkeys(fact["text"][:_LINE_MAX] for fact in facts))[:ERRORS_MAX]
 

@@ -4,7 +4,8 @@ Outside facts: a job that has ended takes a comment in accounting only, by job i
 is written before slurmctld has sent the job's end is overwritten by it; a job that runs, or is pending again after a
 requeue, takes it from scontrol. A slurmctld that restarts sends the ends of the jobs that it still knows once more,
 with the comment of their submission. So the record is looked at just before each write, again `verify_s` later, and
-once more when slurmctld has forgotten the job (MinJobAge).
+for the last time when slurmctld no longer knows the job: MinJobAge after its end, and as much later as slurmctld was
+away, since it forgets jobs once a minute.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ _SAME_S = 1.5
 _BATCH = 200
 #: One sacctmgr takes about 0.28 s, nearly all of it waiting for slurmdbd.
 AT_ONCE = 8
-#: slurmctld purges jobs some seconds after MinJobAge.
+#: slurmctld purges jobs once a minute.
 SPARE_S = 60.0
+#: Of the time since the end: a job that is held after a requeue is known for weeks.
+_AGAIN = 0.1
 _RETRY_S = (2.0, 5.0, 10.0, 30.0, 60.0)
 #: After this many looks (about a day) the text stays in the store and the report alone.
 _TRIES_MAX = 1500
@@ -103,6 +106,7 @@ class CommentWriter:
         self._clock = clock
         self._verify_s = verify_s
         self._min_job_age_s = 300.0
+        self._known: frozenset[int] = frozenset()
 
     def tick(self) -> int:
         """Looks at what is due; returns how many comments were written. SlurmError where Slurm can't be asked."""
@@ -131,8 +135,9 @@ class CommentWriter:
             return {row: Decision("give-up", "no slurmdbd: store and report only") for row in due}
         states = self._client.comments([row.raw_id for row in due])
         lower_cases = self._client.lower_cases_text()
-        open_rows = [r for r in due if (s := states.get(r.raw_id)) is None or not s.final]
-        live: Mapping[int, LiveJob] = {job.raw_id: job for job in self._client.jobs()} if open_rows else {}
+        asked = any((s := states.get(r.raw_id)) is None or not s.final or self._is_last_look(r) for r in due)
+        live: Mapping[int, LiveJob] = {job.raw_id: job for job in self._client.jobs()} if asked else {}
+        self._known = frozenset(live)
 
         def decision(row: CommentRow) -> Decision:
             job = live.get(row.raw_id)
@@ -167,11 +172,17 @@ class CommentWriter:
             self._store.comment_given_up(row, decision.why)
             self._store.note("comment", f"job {row.id} run {row.run}: {decision.why}", self._clock.now())
 
+    def _is_last_look(self, row: CommentRow) -> bool:
+        """It is old enough for slurmctld to have forgotten the job, if that was at work all the time."""
+        return self._clock.now() >= (row.end or 0.0) + self._min_job_age_s + SPARE_S
+
     def _stands(self, row: CommentRow, field: str) -> None:
         """What stands there for good once slurmctld can't send the job's end again."""
-        forgotten = (row.end or 0.0) + self._min_job_age_s + SPARE_S
-        if self._clock.now() < forgotten:
-            self._store.comment_written(row, field, forgotten)
+        end, now = row.end or 0.0, self._clock.now()
+        if not self._is_last_look(row):
+            self._store.comment_written(row, field, end + self._min_job_age_s + SPARE_S)
+        elif row.raw_id in self._known:
+            self._store.comment_written(row, field, now + max(SPARE_S, _AGAIN * (now - end)))
         else:
             self._store.comment_verified(row, field)
 

@@ -267,8 +267,8 @@ class Conclusions:
                 self._publish(run, kept, run.uid)
 
     def _number_if_old(self, run: RunRow) -> int | None:
-        newest = max((other.run for other in self.store.runs_of_raw(run.cluster, run.raw_id)), default=run.run)
-        return run.run if newest > run.run else None
+        others = self.store.runs_of_raw(run.cluster, run.raw_id)
+        return run.run if others and others[-1].run != run.run else None
 
     def _queue(self, run: RunRow, found: Diagnosis) -> None:
         if found.comment is None or not self.config.comment.enabled:

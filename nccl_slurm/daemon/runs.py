@@ -47,12 +47,15 @@ def _joined(first: Accounted, second: Accounted) -> Accounted:
     return replace(second, start=first.start, nodes=tuple(nodes), steps=tuple(steps.values()))
 
 
-def run_number(known: Sequence[KnownRun], start: float) -> int:
-    """The run that began at ``start``, or the next free number."""
+def run_number(known: Sequence[KnownRun], start: float, restarts: int = 0) -> int:
+    """The run that began at ``start``, or a free number: below those of runs that began later, where one is left, else
+    above all. ``restarts`` as slurmctld counts them: runs before this one that may not have been seen yet."""
     for run in known:
         if run.start is not None and abs(run.start - start) <= START_TOLERANCE_S:
             return run.run
-    return max((run.run for run in known), default=0) + 1
+    used = {run.run for run in known}
+    later = min((run.run for run in known if (run.start or 0.0) > start), default=0)
+    return max(set(range(1, later)) - used, default=max(max(used, default=0), restarts) + 1)
 
 
 def key_of(run: RunRow) -> tuple[str, int, int]:

@@ -157,7 +157,7 @@ class JobWatch:
         """None where the store has all that is known."""
         if job.state == "COMPLETING" and (known or job.restarts):
             return None  # while a requeued job ends, squeue's start moves each second: that is no new run
-        number = run_number(known, start)
+        number = run_number(known, start, job.restarts or 0)
         before = next((run for run in known if run.run == number), None)
         row = alike(
             RunRow,

@@ -98,7 +98,12 @@ class Comments(Database):
 
 
 def _one_a_job(connection: Connection, cluster: str, raw_id: int) -> None:
+    """The newest run is the one that began last: of one that nobody saw while it ran the number may be higher."""
     of_job = (comments.c.cluster == cluster, comments.c.raw_id == raw_id)
-    newest = connection.scalar(select(func.max(comments.c.run)).where(*of_job))
-    earlier = (*of_job, comments.c.run < newest, comments.c.state.in_(_PENDING))
+    same = of_run(runs, comments.c.cluster, comments.c.raw_id, comments.c.run)
+    by_start = (
+        select(comments.c.run).outerjoin(runs, same).where(*of_job).order_by(runs.c.start.desc(), comments.c.run.desc())
+    )
+    newest = connection.scalar(by_start.limit(1))
+    earlier = (*of_job, comments.c.run != newest, comments.c.state.in_(_PENDING))
     connection.execute(update(comments).where(*earlier).values(state="given-up", why=f"run {newest} has the comment"))

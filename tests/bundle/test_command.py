@@ -299,6 +299,25 @@ def test_lines_around_the_evidence_of_given_logs(logs: Path) -> None:
     assert "## Name of the cluster\n\nnot known." in (folder / "support-case.md").read_text()
 
 
+def test_what_a_dump_says_is_no_message_for_support() -> None:
+    from nccl_slurm.bundle.make import Material, make
+    from nccl_slurm.doctor.aws.place import Place
+
+    told = report()
+    cited = told["verdict"]["culprits"][0]["evidence"][0]
+    dump = {
+        "kind": "flight-recorder.waiting",
+        "text": "flight recorder: group 0 default_pg: waits in sequence number 4",
+    }
+    told["facts"] = [{**one, **dump} if one["id"] == cited else one for one in told["facts"]] + [
+        {**told["facts"][0], "id": "f90", "role": "cause", "text": "NCCL WARN one that was printed"}
+    ]
+    made = make(Material(told, Place()))
+    case = json.loads(next(part for part in made.parts if part.path == "case.json").data)
+    assert "NCCL WARN one that was printed" in case["answers"]["errors"]
+    assert not [one for one in case["answers"]["errors"] if "flight recorder" in one]
+
+
 _PASSWORD = b"export DB_PASSWORD=SuperSecretValue123 and more\n"
 _KEY = (
     b"-----BEGIN RSA PRIVATE KEY-----\n"

@@ -169,6 +169,8 @@ Still running. To look around, in a root shell:
   export SLURM_CONF={cluster.conf} NCCL_SLURM_CONFIG={cluster.daemon_config}
   sinfo; sacct -X -o jobid,state,comment%120
   {bin_folder}/nccl-slurm report {job} --ranks
+  {bin_folder}/nccl-slurm doctor --job {job}
+The nodes pretend to have GPUs and lie on loopback: the doctor says truly that the GPUs are not there.
 To stop it:
   cd {CHECKOUT} && NCCL_SLURM_DEMO_SCRATCH={SCRATCH} {sys.executable} -m tests.cluster.demo --stop""",
         flush=True,

@@ -87,6 +87,7 @@ def plays(lab: Lab) -> bool:
     lab.record(job, "n2", at=began)
     lived &= goes_on(lab, 40, step=5)
     goes_on(lab, 65, step=5)
+    lab.slurm.purge(job)
     lab.run(450, step=50)
     return lived
 

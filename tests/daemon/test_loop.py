@@ -239,6 +239,7 @@ def test_a_kill_between_verdict_and_comment_doubles_nothing(lab: Lab) -> None:
     lab.restart()
     lab.run(90)
     lab.restart()
+    lab.slurm.purge(job)
     lab.run(400, step=5)
     assert lab.comment(job).count("[nccl-slurm:") == 1
     assert lab.store.comment_counts() == {"verified": 1}
@@ -251,6 +252,19 @@ def test_a_comment_that_slurmctld_overwrites_after_a_restart_is_written_again(la
     lab.slurm._records[-1].comment = "mine"  # what a restarted slurmctld sends again is the comment of the submission
     lab.run(400, step=5)
     assert lab.comment(job).startswith("mine [nccl-slurm: ")
+
+
+def test_as_long_as_slurmctld_knows_the_job_it_may_overwrite_the_comment(lab: Lab) -> None:
+    """Two fail-overs one after the other: MinJobAge and more has gone by, and nobody has forgotten the job."""
+    job = end_badly(lab, "n1")
+    lab.record(job, "n1")
+    lab.run(1000, step=5)
+    assert lab.store.comment_counts() == {"written": 1}
+    lab.slurm._records[-1].comment = "mine"
+    lab.slurm.purge(job)
+    lab.run(300, step=5)
+    assert lab.comment(job).startswith("mine [nccl-slurm: ")
+    assert lab.store.comment_counts() == {"verified": 1}
 
 
 def test_what_ended_before_the_first_start_and_was_not_captured_is_left_alone(tmp_path: Path) -> None:
@@ -351,6 +365,26 @@ def test_a_record_that_is_here_before_its_run_is_known(lab: Lab) -> None:
     lab.run(5)
     assert [lab.store.record_nodes("c", job, run) for run in (1, 2)] == [{"n1"}, {"n1"}]
     assert len(lab.store.records("c", job, 1)) == 1 and lab.comment(job).startswith("mine [nccl-slurm: ")
+
+
+def test_a_first_run_that_nobody_saw_takes_no_place(lab: Lab) -> None:
+    """It was over between two looks, and accounting is slow: the later run is known first, and its line stays."""
+    job = lab.slurm.submit("n1", comment="mine")
+    first = lab.clock.now()
+    lab.clock.sleep(5.0)
+    lab.slurm.held = True
+    lab.slurm.requeue(job, derived_exit="0:15")
+    lab.slurm.restart(job, "n1")
+    lab.run(3)
+    lab.slurm.end(job, "FAILED", **FAILED)
+    lab.slurm.held = False
+    lab.slurm.flush()
+    lab.record(job, "n1", at=first)
+    lab.record(job, "n1", at=first + 5.0)
+    lab.run(100)
+    runs = lab.store.runs_of_raw("c", job)
+    assert [(run.run, run.state) for run in runs] == [(1, "REQUEUED"), (2, "FAILED")]
+    assert lab.comment(job).startswith("mine [nccl-slurm: ") and lab.comment(job).endswith(f"report {job}]")
 
 
 def test_requeued_and_cancelled_while_it_waits_it_still_speaks(lab: Lab) -> None:
