@@ -243,10 +243,11 @@ def kernel(release: str, driver: str | None = None, modules: str = "nvidia 1 0 -
         ("infiniband", kernel("6.8.0", "junk"), "UNKNOWN"),
         pytest.param("infiniband", both(bare, card(0, SLOW)), "NOT-APPLICABLE", id="for administration"),
         pytest.param("infiniband", both(bare, card(0, FAST, pci="0x101a")), "NOT-APPLICABLE", id="a guest's own"),
-        ("infiniband", both(bare, card(0, FAST)), "WARN P1"),
+        pytest.param("infiniband", both(bare, card(0, FAST)), "WARN P2", id="one, which may be for administration"),
+        ("infiniband", both(bare, card(0, FAST), card(1, FAST)), "WARN P1"),
         ("infiniband", both(bare, card(0, FAST, pci="0x101e"), card(1, FAST, pci="0x101e")), "WARN P1"),
         ("infiniband", both(bare, card(0, SLOW), card(1, SLOW, "InfiniBand")), "WARN P1"),
-        ("infiniband", both(bare, card(0, "")), "WARN P1"),
+        pytest.param("infiniband", both(bare, card(0, ""), card(1, "")), "WARN P1", id="rates that are not told"),
         ("plain", lambda m: None, "NOT-APPLICABLE"),
     ],
 )

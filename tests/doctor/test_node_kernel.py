@@ -72,7 +72,7 @@ def test_only_the_window_counts(since: float | None, expected: str, tmp_path: Pa
 def test_a_window_that_is_older_than_this_boot(name: str, since: float, expected: str, tmp_path: Path) -> None:
     found = findings(of("p5"), name, tmp_path, since=since)
     assert [one.status for one in found] == [expected]
-    assert ("the kernel's log begins at" in found[0].text) == (expected == "UNKNOWN")
+    assert ("the kernel's log begins with this boot" in found[0].text) == (expected == "UNKNOWN")
 
 
 def test_what_was_read_of_a_window_older_than_this_boot_stays(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nccl_slurm.capture.gpu import DOWN
+
 __all__ = ["FATAL", "Errors", "Links", "errors", "status"]
 
 _HEAD = re.compile(r"\s*GPU ([0-9]{1,4}|[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{5,12})(?:: (.*))?")
 _LINK = re.compile(r"\s*Link ([0-9]{1,3}): (.+)")
 _COUNTER = re.compile(r"([A-Za-z][A-Za-z /()-]{1,60}?) ?: ?([0-9]{1,20})\s*\Z")
-#: Words of a link that is down; whatever else stands in the place of a speed tells nothing of it.
-_DOWN = ("inactive", "off", "disabled")
 _ALL_OFF = re.compile(r"all links are inactive", re.IGNORECASE)
 #: Corrected on the way, or events of a healthy start: no error of the link.
 _HARMLESS = re.compile(r"fec|packets|bytes|blocks|codes|successful|ber\b|symbol ber|effective ber", re.IGNORECASE)
@@ -51,7 +51,7 @@ def status(text: str) -> dict[str, Links]:
     for gpu, lines in _blocks(text).items():
         words = {int(one.group(1)): one.group(2).strip() for one in map(_LINK.match, lines) if one}
         up = [word for word in words.values() if word[:1].isdigit()]
-        off = sorted(number for number, word in words.items() if word.strip("<>").lower() in _DOWN)
+        off = sorted(number for number, word in words.items() if word.strip("<>").lower() in DOWN)
         untold = sorted((number, word) for number, word in words.items() if number not in off and word not in up)
         all_off = not up and not untold and (bool(off) or any(_ALL_OFF.search(line) for line in lines))
         found[gpu] = Links(len(up), tuple(off[:_MAX]), all_off, tuple(untold[:_MAX]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nccl_slurm.doctor.check import Finding, NotObserved, Proof
 from nccl_slurm.doctor.checks.node import machine
@@ -259,19 +259,28 @@ def _peermem(look: Look) -> Iterator[Finding]:
         else:
             yield _without_gpudirect(look, look.fail("P1", f"EFA has {_NOBODY}: no GPUDirect RDMA", proof))
         return
-    if not _for_gpus(found):
+    ours = _for_gpus(found)
+    if not ours:
         yield look.not_applicable("no RDMA card here but for administration: slow Ethernet, or the one of a guest")
         return
+    doubtful = len(ours) == 1 and all(port.layer == "Ethernet" for port in ours[0].ports)
     for one in _by_modules(look):
-        yield _without_gpudirect(look, one)
+        yield _without_gpudirect(look, _if_meant(one) if doubtful else one)
+
+
+def _if_meant(found: Finding) -> Finding:
+    """One Ethernet card, however fast, may be for administration."""
+    if found.status != "WARN":
+        return found
+    return replace(found, priority="P2", text=f"{found.text}, if the one Ethernet card here is meant for it")
 
 
 def _for_gpus(found: Sequence[Device]) -> list[Device]:
     """Those that may carry a job's traffic: with a port of InfiniBand that is not switched off, or of fast Ethernet.
     The one Ethernet adapter of a guest, a virtual function, is its host's way to speed up its network."""
     fast = [one for one in found if not one.ports or any(map(_carries, one.ports))]
-    ethernet = all(port.layer == "Ethernet" for one in fast for port in one.ports)
-    return [] if len(fast) == 1 and ethernet and pci.is_virtual(fast[0].pci) else fast
+    guests = len(fast) == 1 and pci.is_virtual(fast[0].pci) and all(port.layer == "Ethernet" for port in fast[0].ports)
+    return [] if guests else fast
 
 
 def _carries(port: Port) -> bool:

@@ -114,7 +114,7 @@ def _up_at_most(links: Links) -> int:
 
 def _unsaid(look: Look, gpu: str, links: Links) -> Finding:
     proofs = [Proof(_STATUS, f"GPU {gpu}: Link {number}: {word[:100]}") for number, word in links.untold]
-    return look.unknown(f"GPU {gpu}: whether {len(links.untold)} NVLinks are up is told in words not known", *proofs)
+    return look.unknown(f"GPU {gpu}: whether all its NVLinks are up is told in words that are not known", *proofs)
 
 
 def _off_proof(gpu: str, links: Links) -> Proof:

@@ -295,7 +295,8 @@ def _before_the_boot(look: Look) -> list[Finding]:
     start, boot = machine.window(look.seen)[0], look.seen.boot_time
     if start >= boot - _SLACK_S:
         return []
-    return [look.unknown(f"the kernel's log begins at {rfc3339(boot)}, with this boot: what was before is not read")]
+    proof = Proof("kernel log", f"begins at {rfc3339(boot)}")
+    return [look.unknown("the kernel's log begins with this boot: what was before is not known", proof)]
 
 
 def _lost_since(look: Look) -> list[Finding]:

@@ -122,7 +122,7 @@ def _shm(look: Look) -> Iterator[Finding]:
     rooms = {where: room for where, room in rows if isinstance(room, dict)}
     closed = [where for where, room in rows if not isinstance(room, dict)]
     if closed:
-        yield look.unknown(f"{_SHM} of {len(closed)} of {len(rows)} ranks can't be read: {closed[0]}")
+        yield look.unknown(f"{_SHM} of ranks can't be read", *(Proof(f"df {where}", "not read") for where in closed))
     if not rows:
         room = machine.fields(machine.reader(look.seen, "mounts").get("room")).get(_SHM)
         if not isinstance(room, dict):
@@ -168,7 +168,8 @@ def _stale(look: Look) -> Iterator[Finding]:
     left = [row for row in mine if not row.get("holders") and look.seen.at - _number(row, "mtime") > _YOUNG_S]
     if left and (told.get("hidden") or told.get("unreadable")):
         why = str(told.get("hidden") or "processes of other users can't be looked at")[:300]
-        yield look.unknown(f"{len(left)} files of NCCL may be left over: {why}")
+        proof = Proof("ls /dev/shm", f"{len(left)} files that no process that can be seen has mapped")
+        yield look.unknown(f"files of NCCL may be left over: {why}", proof)
     elif left:
         proofs = [Proof("ls -l", f"{row.get('path')} uid {row.get('uid')} {row.get('size')} bytes") for row in left]
         size = sum(_number(row, "size") for row in left)
