@@ -259,6 +259,7 @@ HDR, NDR = "200 Gb/sec (4X HDR)", "400 Gb/sec (4X NDR)"
         ("infiniband", lost(1), "FAIL P1"),
         ("infiniband", virtual, "PASS"),
         pytest.param("infiniband", each(undriven, guest), "FAIL P0", id="a guest's cards are virtual functions"),
+        pytest.param("infiniband", each(undriven, guest, administration), "FAIL P0", id="and one for its network"),
         pytest.param("infiniband", guest, "PASS", id="a guest's cards with their driver"),
         pytest.param("infiniband", each(switched_off, administration), "FAIL P0", id="all but administration's"),
         pytest.param("infiniband", each(switched_off, more_cards(2, HDR)), "FAIL P0", id="all but storage's"),

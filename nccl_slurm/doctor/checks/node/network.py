@@ -175,7 +175,8 @@ def _undriven(look: Look, cards: Sequence[Device], on_bus: Sequence[pci.Function
     if all(one.ethernet for one in bare) and len({one.slot[:-2] for one in bare}) == 1:
         yield look.warn("P2", f"{text}, if they are meant to be", *proofs, count=str(gone))
     else:
-        yield look.fail("P1" if cards else "P0", text, *proofs, count=str(gone))
+        fast = [one for one in cards if any(port.gigabits >= _FABRIC_GBPS for port in one.ports)]
+        yield look.fail("P1" if fabric or len(fast) >= gone else "P0", text, *proofs, count=str(gone))
 
 
 def _states(look: Look, ports: Sequence[tuple[Device, Port]], whole: bool) -> Iterator[Finding]:
