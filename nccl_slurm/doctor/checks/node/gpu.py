@@ -401,6 +401,8 @@ def _processes(look: Look) -> Iterator[Finding]:
     judged = [(_standing(look, row), row) for row in rows]
     left = [row for standing, row in judged if standing == "left"]
     unsure = [row for standing, row in judged if standing == "unsure"]
+    if told.get("hidden") and not left:
+        raise NotObserved(f"whether a process holds a GPU is not known: {str(told['hidden'])[:300]}")
     if left:
         proofs = [Proof(f"/proc/{row.get('pid')}", _named(row)) for row in left]
         text = f"{len(left)} processes hold a GPU and belong to no running job: {', '.join(map(_named, left[:4]))}"
@@ -410,8 +412,6 @@ def _processes(look: Look) -> Iterator[Finding]:
         yield look.unknown(f"whether {len(unsure)} processes that hold a GPU are of a job can't be told", *proofs)
     elif told.get("more"):
         yield look.unknown(f"{told['more']} more processes hold a GPU than are judged")
-    elif told.get("hidden"):
-        yield look.unknown(f"whether a process holds a GPU is not known: {str(told['hidden'])[:300]}")
     elif told.get("unreadable") and look.seen.uid and not _nobody_computes(look):
         yield look.unknown(
             f"whether {told['unreadable']} processes of other users hold a GPU can't be seen: look as root"

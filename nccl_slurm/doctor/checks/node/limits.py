@@ -116,20 +116,27 @@ def _nofile(look: Look) -> Iterator[Finding]:
 # shared memory
 
 
+def _shared(look: Look) -> Iterator[Finding]:
+    """Of a rank whose own can't be read the node's tells nothing."""
+    ranks = machine.ranks(look.seen)
+    closed = [f"/proc/{row.get('pid')}/root{_SHM}" for row in ranks if not isinstance(row.get("shm"), dict)]
+    if closed:
+        yield look.unknown(f"{_SHM} of ranks can't be read", *(Proof(f"df {where}", "not read") for where in closed))
+    if len(closed) < len(ranks) or not ranks:
+        yield from _shm(look)
+
+
 def _shm(look: Look) -> Iterator[Finding]:
     """That of the ranks, which may be a container's own, else the node's."""
     rows = [(f"/proc/{row.get('pid')}/root/dev/shm", row.get("shm")) for row in machine.ranks(look.seen)]
     rooms = {where: room for where, room in rows if isinstance(room, dict)}
-    closed = [where for where, room in rows if not isinstance(room, dict)]
-    if closed:
-        yield look.unknown(f"{_SHM} of ranks can't be read", *(Proof(f"df {where}", "not read") for where in closed))
-    if not rows:
+    if not rooms:
         room = machine.fields(machine.reader(look.seen, "mounts").get("room")).get(_SHM)
         if not isinstance(room, dict):
             raise NotObserved(f"{_SHM} is not there, or can't be read")
         rooms = {_SHM: room}
-    for where, room in sorted(rooms.items(), key=lambda one: _number(one[1], "size"))[:1]:
-        yield from _room(look, where, _number(room, "size"), _number(room, "free"))
+    where, room = min(rooms.items(), key=lambda one: _number(one[1], "size"))
+    yield from _room(look, where, _number(room, "size"), _number(room, "free"))
     yield from _kind(look)
 
 
@@ -166,10 +173,10 @@ def _stale(look: Look) -> Iterator[Finding]:
     told = machine.reader(look.seen, "shm-files")
     mine = [row for row in machine.rows(told.get("files")) if "/nccl-" in str(row.get("path"))]
     left = [row for row in mine if not row.get("holders") and look.seen.at - _number(row, "mtime") > _YOUNG_S]
-    if left and (told.get("hidden") or told.get("unreadable")):
-        why = str(told.get("hidden") or "processes of other users can't be looked at")[:300]
-        proof = Proof("ls /dev/shm", f"{len(left)} files that no process that can be seen has mapped")
-        yield look.unknown(f"files of NCCL may be left over: {why}", proof)
+    if left and told.get("hidden"):
+        raise NotObserved(f"files of NCCL may be left over: {str(told['hidden'])[:300]}")
+    if left and told.get("unreadable"):
+        yield look.unknown(f"{len(left)} files of NCCL may be left over: processes of other users can't be looked at")
     elif left:
         proofs = [Proof("ls -l", f"{row.get('path')} uid {row.get('uid')} {row.get('size')} bytes") for row in left]
         size = sum(_number(row, "size") for row in left)
@@ -200,7 +207,7 @@ def _huge(look: Look) -> Iterator[Finding]:
 
 
 CHECKS: Iterable[NodeCheck] = (
-    NodeCheck("node.shm", "Shared memory has room", ("ranks", "mounts"), _shm),
+    NodeCheck("node.shm", "Shared memory has room", ("ranks", "mounts"), _shared),
     NodeCheck("node.stale-shm", "No files of dead ranks in shared memory", ("shm-files",), _stale),
     NodeCheck(
         "node.memlock",

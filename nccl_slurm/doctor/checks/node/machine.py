@@ -205,12 +205,12 @@ def ranks(seen: Observation) -> list[Mapping[str, Any]]:
     told = reader(seen, "ranks")
     if not isinstance(told.get("ranks"), list):
         raise NotObserved("ranks: the node's answer is none")
+    if not told["ranks"] and told.get("hidden"):
+        raise NotObserved(f"ranks: {str(told['hidden'])[:300]}")
     found = rows(told["ranks"])
     unreadable = told.get("unreadable")
     if not found and unreadable:
         raise NotObserved(f"{unreadable} processes of the job belong to another user: look as that user, or as root")
-    if not found and told.get("hidden"):
-        raise NotObserved(f"ranks: {str(told['hidden'])[:300]}")
     return found
 
 
