@@ -19,11 +19,13 @@ from nccl_slurm.model import Gap
 if TYPE_CHECKING:
     from xml.etree import ElementTree
 
-__all__ = ["Gpus", "bus_id", "count", "flag", "nvlinks", "parse", "query"]
+__all__ = ["DOWN", "Gpus", "bus_id", "count", "flag", "nvlinks", "parse", "query"]
 
 _ABSENT = {"", "n/a", "[n/a]", "not supported", "[not supported]", "unknown", "[unknown error]", "err!"}
 _BUS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.[0-9a-f])?\Z", re.IGNORECASE)
 _LINK = re.compile(r"\s*Link ([0-9]{1,3}): (.+)")
+#: Words of a link that is down.
+DOWN = ("inactive", "off", "disabled")
 _GPU_LINE = re.compile(r"GPU [0-9]{1,4}: .*\(UUID: ([^)]{1,100})\)")
 _MAX_GPUS = 64
 _MAX_PROCESSES = 1024
@@ -183,7 +185,8 @@ def bus_id(value: str | None) -> str | None:
 
 
 def nvlinks(text: str) -> dict[str, dict[str, Any]]:
-    """By GPU uuid: how many links are up, and which are not (``<inactive>``, ``Inactive``, ``Off``)."""
+    """By GPU uuid: how many links are up, and which are not (``<inactive>``, ``Inactive``, ``Off``). Another word
+    (``Unknown Error``, ``<N/A>``) tells neither."""
     found: dict[str, dict[str, Any]] = {}
     links: dict[str, Any] = {}
     for line in text.splitlines():
@@ -191,8 +194,9 @@ def nvlinks(text: str) -> dict[str, dict[str, Any]]:
         if head:
             links = found.setdefault(head.group(1), {"active": 0, "inactive": []})
         elif link and links:
-            if link.group(2).strip()[:1].isdigit():
+            word = link.group(2).strip()
+            if word[:1].isdigit():
                 links["active"] += 1
-            elif len(links["inactive"]) < _MAX_GPUS:
+            elif word.strip("<>").lower() in DOWN and len(links["inactive"]) < _MAX_GPUS:
                 links["inactive"].append(int(link.group(1)))
     return found

@@ -124,10 +124,13 @@ def _of_all(
 
 
 def _before_the_window(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(check, node) of events that the later run would not have told. Times are RFC 3339 in UTC: they order as text."""
+    """(check, node) of events that the later run would not have told. Times are RFC 3339 in UTC: they order as text.
+    Without a window a node is asked for what its boot brought: an event that it does not tell any more was before, and
+    a finding without a time is none (what the driver asks for now)."""
     for one in before["findings"]:
-        start = after.get("since") or (_day_before(after["time"]) if one["check"].startswith("aws.") else "")
-        if one["check"] in _OF_EVENTS and (one["since"] or before.get("since") or "") < start:
+        start = after.get("since") or (_day_before(after["time"]) if one["check"].startswith("aws.") else None)
+        gone = one["since"] is not None if start is None else (one["since"] or before.get("since") or "") < start
+        if one["check"] in _OF_EVENTS and gone:
             yield from ((one["check"], node) for node in one["nodes"] or [""])
 
 

@@ -362,13 +362,27 @@ def owner_of(place: Place, pid: int) -> int | None:
         return None
 
 
+_HIDDEN = (
+    "other processes are hidden (proc mounted with hidepid, or a PID namespace of its own): look as root on the host"
+)
+
+
+def hidden(place: Place, *above: str) -> str:
+    """Why there may be processes on this host that are not seen here; else empty. The kernel's own first thread is
+    always there, and of root. ``above``: programs that do as well, since all that are looked for are below them."""
+    if (stat_of(place, 2, 0.0) or Stat("", "", 0, 0.0)).comm == "kthreadd":
+        return ""
+    seen = any(of_process(place, pid, "comm", 64).strip() in above for pid in pids(place)) if above else False
+    return "" if seen else _HIDDEN
+
+
 # readers: (place, options) -> what JSON can hold; raise Unseen or OSError
 
 
 def ranks(place: Place, options: Mapping[str, Any]) -> Any:
     """Processes of the job that look like ranks: those with a communication library or a rank in their environment,
     without the workers that they forked. ``cut``: it has more settings or libraries than these. ``unreadable``:
-    processes of the job, or of unknown job, of other users."""
+    processes of the job, or of unknown job, of other users. ``hidden``: see there."""
     boot, unreadable, claims = boot_time(place), 0, Claims(place)
     kept: dict[int, dict[str, Any]] = {}
     for pid in pids(place):
@@ -398,7 +412,13 @@ def ranks(place: Place, options: Mapping[str, Any]) -> Any:
         for path in row["libraries"]:
             files.setdefault(path, None)
             files[path] = files[path] or _library(place, row["pid"], path)
-    return {"ranks": first, "more": len(own) - len(first), "unreadable": unreadable, "libraries": files}
+    return {
+        "ranks": first,
+        "more": len(own) - len(first),
+        "unreadable": unreadable,
+        "libraries": files,
+        "hidden": hidden(place, "slurmd"),
+    }
 
 
 def _ranks_of(place: Place, setting: str = "") -> Iterator[tuple[int, str | None, dict[str, str]]]:
@@ -591,6 +611,7 @@ def gpu_holders(place: Place, _options: Mapping[str, Any]) -> Any:
 
     ``computes``: it has unified memory's device open, as all programs of CUDA; those that only read counters have not.
     ``cgroup``: where it stands. ``claims``: the job that its environment names, which it may have made up.
+    ``hidden``: see there.
     """
     boot, rows, unreadable = boot_time(place), [], 0
     for pid in pids(place):
@@ -604,17 +625,21 @@ def gpu_holders(place: Place, _options: Mapping[str, Any]) -> Any:
                 "claims": environment_of(place, pid).get("SLURM_JOB_ID"),
             }
             rows.append({"pid": pid, "uid": owner_of(place, pid), "job": job_of(place, pid), **more, **stat._asdict()})
-    return {"processes": rows[:512], "unreadable": unreadable, "more": max(0, len(rows) - 512)}
+    rest = max(0, len(rows) - 512)
+    return {"processes": rows[:512], "unreadable": unreadable, "more": rest, "hidden": hidden(place)}
 
 
 def shm_files(place: Place, options: Mapping[str, Any]) -> Any:
-    """Files in /dev/shm and who has them mapped. ``unreadable``: processes whose maps can't be read."""
+    """Files in /dev/shm and who has them mapped. ``unreadable``: processes whose maps can't be read. ``hidden``: see
+    there."""
     paths = _matching(place, options["globs"])[:512]
     mapped: dict[str, list[int]] = {}
     unreadable = 0
     for pid in pids(place) if paths else []:
         try:
             text = _text(place.under(f"/proc/{pid}/maps"), 8 << 20)[0]
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
         except OSError:
             unreadable += 1
             continue
@@ -629,7 +654,7 @@ def shm_files(place: Place, options: Mapping[str, Any]) -> Any:
         shown = place.shown(path)
         row = {"path": shown, "uid": info.st_uid, "size": info.st_size, "mtime": info.st_mtime}
         rows.append({**row, "holders": mapped.get(shown, [])[:20]})
-    return {"files": rows, "unreadable": unreadable}
+    return {"files": rows, "unreadable": unreadable, "hidden": hidden(place)}
 
 
 def mounts(place: Place, options: Mapping[str, Any]) -> Any:

@@ -91,6 +91,7 @@ _PCI: Mapping[str, Source] = {
         most=8192,
         bytes=64,
     ),
+    "pci-paths": _file("/sys/bus/pci/devices/*", take="link", most=4096),
     "pci-drivers": _file("/sys/bus/pci/devices/*/driver", take="link", most=4096),
     "pci-access": Command(["lspci", "-vvv"], seconds=20.0, bytes=1 << 22),
     "numa": _file("/sys/devices/system/node/node*/cpulist", "/sys/devices/system/node/node*/meminfo", most=128),

@@ -122,6 +122,14 @@ def test_bus_ids_get_the_form_of_xid_lines(given: str | None, expected: str | No
     assert gpu.bus_id(given) == expected
 
 
+@pytest.mark.parametrize(
+    ("word", "down"),
+    [("<inactive>", [2]), ("Inactive", [2]), ("Off", [2]), ("Unknown Error", []), ("<N/A>", []), ("Active", [])],
+)
+def test_only_a_link_that_is_said_to_be_down_is(word: str, down: list[int]) -> None:
+    assert gpu.nvlinks(smi.NVLINK.replace("Link 2: <inactive>", f"Link 2: {word}"))["GPU-aaaa"]["inactive"] == down
+
+
 def test_nvlinks_by_gpu() -> None:
     assert gpu.nvlinks(smi.NVLINK) == {
         "GPU-aaaa": {"active": 2, "inactive": [2]},

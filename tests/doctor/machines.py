@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class Gpu:
     uuid: str = ""
     vbios: str = "96.00.89.00.01"
     volatile: str = "0"
+    sram: str = ""
     aggregate: str = "0"
     sram_exceeded: str = "No"
     ecc: str = "Enabled"
@@ -83,7 +84,8 @@ class Gpu:
 <current_link_gen>{self.gen}</current_link_gen></pcie_gen><link_widths><max_link_width>{self.width_max}</max_link_width>
 <current_link_width>{self.width}</current_link_width></link_widths></pci_gpu_link_info></pci>
 <{reasons}s>{words}</{reasons}s><ecc_mode><current_ecc>{self.ecc}</current_ecc></ecc_mode>
-<ecc_errors><volatile><dram_uncorrectable>{self.volatile}</dram_uncorrectable></volatile>
+<ecc_errors><volatile><dram_uncorrectable>{self.volatile}</dram_uncorrectable>
+<sram_uncorrectable>{self.sram}</sram_uncorrectable></volatile>
 <aggregate><dram_uncorrectable>{self.aggregate}</dram_uncorrectable>
 <sram_threshold_exceeded>{self.sram_exceeded}</sram_threshold_exceeded></aggregate>
 <channel_repair_pending>{self.channel_repair}</channel_repair_pending>
@@ -176,6 +178,11 @@ class Machine:
     def gpu(self, number: int, **changes: Any) -> Machine:
         self.gpus[number] = replace(self.gpus[number], **changes)
         return self
+
+    def mute(self, number: int, word: str) -> Machine:
+        """A GPU of which nvidia-smi tells this word in the place of every value."""
+        words = {one.name: word for one in fields(Gpu) if one.type == "str" and one.name not in ("bus", "name", "uuid")}
+        return self.gpu(number, **{**words, "processes": "", "fabric": (word, word)})
 
     def every_gpu(self, **changes: Any) -> Machine:
         self.gpus = [replace(one, **changes) for one in self.gpus]
@@ -351,6 +358,8 @@ def of(name: str) -> Machine:
 def _system(kind: Kind) -> dict[str, str]:
     files = {
         "/proc/stat": f"cpu 1\nbtime {BOOT:.0f}\n",
+        "/proc/2/stat": "2 (kthreadd) S 0 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0\n",
+        "/proc/2/maps": "",
         "/proc/sys/kernel/osrelease": "6.8.0-1021-aws\n",
         "/proc/sys/kernel/hostname": "n1\n",
         "/proc/cmdline": "BOOT_IMAGE=/vmlinuz root=/dev/nvme0n1p1 ro console=ttyS0\n",

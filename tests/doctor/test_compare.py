@@ -57,7 +57,8 @@ ECC = replace(FAIL, since=1000.0)
 @pytest.mark.parametrize(
     ("before", "then", "after", "now", "kind"),
     [
-        (XID, None, NO_XID, None, "gone"),
+        (XID, None, NO_XID, None, "unseen"),  # this boot's log would tell it: it was before
+        (UNTIMED, None, NO_XID, None, "gone"),  # what the driver asks for now
         (XID, None, NO_XID, 900.0, "gone"),
         (XID, None, NO_XID, 1100.0, "unseen"),  # it is before the window that was looked at
         (UNTIMED, None, NO_XID, 900.0, "unseen"),
@@ -107,7 +108,8 @@ def test_what_is_said_of_another_thing_is_not_better() -> None:
 def test_an_earlier_run_without_window_and_ranks_is_read() -> None:
     before = told(XID, FAIL)
     del before["since"], before["nodes"]["with_ranks"]
-    assert {one.kind for one in compared(before, told(NO_XID, PASS))} == {"gone"}
+    kinds = {one.check: one.kind for one in compared(before, told(NO_XID, PASS))}
+    assert kinds == {"node.xid": "unseen", FAIL.check: "gone"}
 
 
 def test_nodes_are_compared_one_by_one_and_told_together() -> None:

@@ -311,9 +311,19 @@ def test_other_boards_are_no_peers() -> None:
 
 def test_a_second_run_in_one_file_must_end_too() -> None:
     twice = output(480, "n1") + output(90, "n1", average="")
-    assert {one.status for one in judge({**alone(n2=480, n3=480, n4=480), "n1.txt": twice}) if "n1" in one.nodes} == {
-        "WARN"
+    found = [one for one in judge({**alone(n2=480, n3=480, n4=480), "n1.txt": twice}) if "n1" in one.nodes]
+    assert [(one.status, one.priority) for one in found] == [("WARN", "P1"), ("PASS", None)]
+
+
+def test_each_run_of_a_file_is_judged() -> None:
+    """The second one of n2 is slow, and gives wrong results."""
+    texts = {
+        f"n{number}": output(400.0, f"n{number}")
+        + output(40.0 if number == 2 else 395.0, f"n{number}", size=1 << 32, bad=4096 if number == 2 else 0)
+        for number in range(1, 6)
     }
+    wrong = [(one.status, one.priority, tuple(one.nodes)) for one in judge(texts) if one.status != "PASS"]
+    assert wrong == [("FAIL", "P0", ("n2",)), ("FAIL", "P1", ("n2",))]
 
 
 def test_no_table_of_instance_types_decides() -> None:

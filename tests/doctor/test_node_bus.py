@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from nccl_slurm.doctor.check import judged
 from tests.doctor import machines
-from tests.doctor.machines import Machine, findings, of, worst
+from tests.doctor.machines import Machine, check, findings, of, worst
 
 Change = Callable[[Machine], object]
+RDMA = "/sys/class/infiniband"
 
 
 def link(slot: str, width: str, width_max: str = "16") -> Change:
@@ -31,6 +34,10 @@ def alone(machine: Machine) -> None:
     del machine.gpus[1:]
     machine.files["/sys/devices/virtual/dmi/id/product_name"] = "g5.xlarge\n"
     machine.without(*(f"/sys/bus/pci/devices/{machines.bus(number)}" for number in range(1, 8)))
+
+
+def card(number: int, rate: str = "200 Gb/sec (4X HDR)", layer: str = "Ethernet", pci: str = "0x1021") -> Change:
+    return lambda m: machines._card(m, f"mlx5_{number}", 0x60 + number, "mlx5_core", "0x15b3", pci, rate, layer)
 
 
 def small(machine: Machine) -> None:
@@ -70,6 +77,9 @@ def small(machine: Machine) -> None:
             "PASS",
             "have all their lanes",
         ),
+        pytest.param(
+            "infiniband", both(card(8), link("0000:68:00.0", "8")), "WARN P2", "no like board", id="for Ethernet"
+        ),
         ("plain", lambda m: None, "NOT-APPLICABLE", "no GPU and no RDMA card"),
     ],
 )
@@ -79,6 +89,19 @@ def test_links(kind: str, change: Change, expected: str, words: str, tmp_path: P
     found = findings(machine, "node.pcie", tmp_path)
     assert worst(found) == expected
     assert any(words in one.text for one in found), [one.text for one in found]
+
+
+@pytest.mark.parametrize(("lanes", "expected"), [("8", "PASS"), ("16", "FAIL P1"), ("0", "FAIL P1")])
+def test_a_slot_may_have_fewer_lanes_than_its_card(lanes: str, expected: str, tmp_path: Path) -> None:
+    """As the bridge above tells, where it does."""
+    machine, one = of("infiniband"), check("node.pcie")
+    link("0000:61:00.0", "8")(machine)
+    machine.files.update(machines._function("/sys/bus/pci/devices/0000:60:1f.0", "0x8086", "0x060400", "0x352a"))
+    link("0000:60:1f.0", "8", lanes)(machine)
+    seen = machine.look(tmp_path, one.sources)
+    paths = {"/sys/bus/pci/devices/0000:61:00.0": "../../../devices/pci0000:60/0000:60:1f.0/0000:61:00.0"}
+    found = judged(one, replace(seen, found={**seen.found, "pci-paths": {"texts": paths}}))
+    assert worst(found) == expected
 
 
 def test_widths_of_a_dead_driver_are_read_from_the_kernel(tmp_path: Path) -> None:
@@ -182,6 +205,15 @@ def peer(word: str | None) -> Change:
     return change
 
 
+SLOW, FAST = "25 Gb/sec (1X EDR)", "200 Gb/sec (4X HDR)"
+
+
+def bare(machine: Machine) -> None:
+    """No RDMA card, and a driver that does not share its pages by itself."""
+    machine.without(RDMA, *(f"/sys/bus/pci/devices/0000:{0x60 + number:02x}" for number in range(8)))
+    kernel("6.8.0", CLOSED)(machine)
+
+
 CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.08  Sat Feb 24\n"
 
 
@@ -209,6 +241,13 @@ def kernel(release: str, driver: str | None = None, modules: str = "nvidia 1 0 -
         ("infiniband", kernel("5.4.0", CLOSED, "nvidia_peermem 1 0 - Live 0x0"), "PASS"),
         ("infiniband", kernel("5.4.0", CLOSED, "nv_peer_mem 1 0 - Live 0x0"), "PASS"),
         ("infiniband", kernel("6.8.0", "junk"), "UNKNOWN"),
+        pytest.param("infiniband", both(bare, card(0, SLOW)), "NOT-APPLICABLE", id="for administration"),
+        pytest.param("infiniband", both(bare, card(0, FAST, pci="0x101a")), "NOT-APPLICABLE", id="a guest's own"),
+        pytest.param("infiniband", both(bare, card(0, FAST)), "WARN P2", id="one, which may be for administration"),
+        ("infiniband", both(bare, card(0, FAST), card(1, FAST)), "WARN P1"),
+        ("infiniband", both(bare, card(0, FAST, pci="0x101e"), card(1, FAST, pci="0x101e")), "WARN P1"),
+        ("infiniband", both(bare, card(0, SLOW), card(1, SLOW, "InfiniBand")), "WARN P1"),
+        pytest.param("infiniband", both(bare, card(0, ""), card(1, "")), "WARN P1", id="rates that are not told"),
         ("plain", lambda m: None, "NOT-APPLICABLE"),
     ],
 )

@@ -75,6 +75,20 @@ GB200 = """GPU 0: NVIDIA B200 (UUID: GPU-0)
 \t Link 0: PLR Xmit Blocks: 1234567890"""
 
 
+def bridged(up: Mapping[int, int]) -> Change:
+    """Boards with bridges for twelve links, some with other numbers of links that are up."""
+    return off({gpu: tuple(range(up.get(gpu, 12), 18)) for gpu in range(8)})
+
+
+def worded(word: str) -> Change:
+    """Of one link of GPU 2."""
+    return smi(STATUS, lambda m: machines.nvlink_status(m.gpus, 18, {2: (7,)}).replace("<inactive>", word))
+
+
+def every_word(machine: Machine, word: str) -> str:
+    return machines.nvlink_status(machine.gpus, 18).replace("26.562 GB/s", word)
+
+
 @pytest.mark.parametrize(
     ("kind", "change", "expected", "words"),
     [
@@ -84,6 +98,25 @@ GB200 = """GPU 0: NVIDIA B200 (UUID: GPU-0)
         ("infiniband", off({3: (7,)}), "FAIL P0", "GPU 3: 17 of 18"),
         ("infiniband", off({3: tuple(range(18))}), "FAIL P0", "GPU 3: 0 of 18"),
         ("infiniband", both(slots, off({3: tuple(range(18))})), "WARN P1", "GPU 3: 0 of 18"),
+        ("infiniband", both(slots, bridged({2: 8, 3: 8})), "WARN P1", "GPU 2: 8 of 12"),
+        ("infiniband", both(slots, bridged({2: 11, 3: 11})), "FAIL P0", "GPU 2: 11 of 12"),
+        ("infiniband", bridged({2: 8, 3: 8}), "FAIL P0", "GPU 2: 8 of 12"),
+        ("p5", worded("Inactive"), "FAIL P0", "GPU 2: 17 of 18"),
+        ("p5", worded("Off"), "FAIL P0", "GPU 2: 17 of 18"),
+        ("p5", worded("Unknown Error"), "UNKNOWN", "GPU 2: whether all its NVLinks are up"),
+        ("infiniband", worded("<N/A>"), "UNKNOWN", "GPU 2: whether all its NVLinks are up"),
+        (
+            "infiniband",
+            smi(STATUS, lambda m: every_word(m, "<N/A>")),
+            "UNKNOWN",
+            "GPU 7: whether all its NVLinks are up",
+        ),
+        (
+            "p5",
+            smi(STATUS, lambda m: every_word(m, "[Unknown Error]")),
+            "UNKNOWN",
+            "GPU 7: whether all its NVLinks are up",
+        ),
         ("p3dn", lambda m: None, "PASS", "6 NVLinks of each GPU are up"),
         ("gb200", lambda m: None, "PASS", "18 NVLinks of each GPU are up"),
         ("p5", off({n: tuple(range(18)) for n in range(8)}), "FAIL P0", "0 of 18"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +34,73 @@ def not_answering(machine: Machine) -> Machine:
     del machine.gpus[7]
     machine.links.pop(f"/sys/bus/pci/devices/{machines.bus(7)}.0/driver")
     return machine
+
+
+EIGHT = tuple(f"0000:{number:02x}:00.0" for number in range(0x10, 0x18))
+
+
+def of_another_maker(
+    vendor: str, kind: str, device: str, gres: str, slots: Sequence[str] = EIGHT
+) -> Callable[[Machine], Machine]:
+    """Accelerators that are no NVIDIA GPUs, and none of those."""
+
+    def change(machine: Machine) -> Machine:
+        machine.gpus.clear()
+        machine.without("/proc/driver/nvidia", *(f"/sys/bus/pci/devices/{machines.bus(n)}" for n in range(8)))
+        for slot in (f"/sys/bus/pci/devices/{one}" for one in slots):
+            machine.files.update({f"{slot}/vendor": vendor, f"{slot}/class": kind, f"{slot}/device": device})
+        machine.slurm["Gres"] = gres
+        return machine
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (of_another_maker("0x1002", "0x120000", "0x74a1", "gpu:mi300x:8"), "NOT-APPLICABLE"),
+        (of_another_maker("0x1002", "0x120000", "0x74a1", "gpu:8"), "NOT-APPLICABLE"),
+        (of_another_maker("0x1002", "0x038000", "0x7388", "gpu:8(S:0-1)"), "NOT-APPLICABLE"),
+        (of_another_maker("0x1da3", "0x120000", "0x1060", "gpu:gaudi3:8"), "NOT-APPLICABLE"),
+        (of_another_maker("0x8086", "0x038000", "0x0bd5", "gpu:8"), "NOT-APPLICABLE"),
+        pytest.param(of_another_maker("", "", "", "gpu:mi250:8", ()), "NOT-APPLICABLE", id="Slurm tells the maker"),
+        pytest.param(of_another_maker("", "", "", "gpu:8", ()), "FAIL P0", id="nothing tells another maker"),
+        pytest.param(of_another_maker("", "", "", "gpu:h100:8", ()), "FAIL P0", id="NVIDIA's, and gone"),
+        pytest.param(of_another_maker("0x1002", "0x030000", "0x515e", "gpu:8"), "FAIL P0", id="a console is none"),
+        pytest.param(
+            of_another_maker("0x8086", "0x038000", "0x4c8b", "gpu:8", ("0000:00:02.0",)), "FAIL P0", id="built in"
+        ),
+    ],
+)
+def test_gpus_of_another_maker_are_not_missed(change: Change, expected: str, tmp_path: Path) -> None:
+    machine = of("infiniband")
+    change(machine)
+    assert worst(findings(machine, "node.gpu-count", tmp_path)) == expected
+
+
+def test_no_check_of_nvidia_applies_to_another_makers(tmp_path: Path) -> None:
+    names = ["xid", "ecc", "remapped-rows", "clocks", "power-cap", "gpu-processes", "fabric-manager", "nvlink", "dcgm"]
+    for name in [*names, "p2p-topology", "acs", "iommu", "peermem"]:
+        machine = of_another_maker("0x1002", "0x120000", "0x74a1", "gpu:mi300x:8")(of("infiniband"))
+        assert worst(findings(machine, f"node.{name}", tmp_path / name)) == "NOT-APPLICABLE", name
+
+
+LOST = ("GPU is lost", "[GPU is lost]", "GPU requires reset", "[GPU requires reset]")
+FAILED = ("[Unknown Error]", "Unknown Error", "ERR!")
+
+
+@pytest.mark.parametrize("name", ["node.gpu-count", "node.xid"])
+@pytest.mark.parametrize(
+    ("word", "expected"), [*((word, "FAIL P0") for word in LOST), *((word, "UNKNOWN") for word in FAILED)]
+)
+def test_a_gpu_that_is_listed_and_can_not_be_read(name: str, word: str, expected: str, tmp_path: Path) -> None:
+    found = findings(of("p5").mute(3, word), name, tmp_path)
+    assert worst(found) == expected
+    assert any("GPU 3 (0000:13:1c)" in one.text and word in one.text for one in found), [one.text for one in found]
+
+
+def test_one_value_that_can_not_be_read_is_no_silent_gpu(tmp_path: Path) -> None:
+    assert worst(findings(of("p5").gpu(3, power="[Unknown Error]"), "node.gpu-count", tmp_path)) == "PASS"
 
 
 def parts(gres: str) -> Callable[[Machine], Machine]:
@@ -194,6 +261,11 @@ def test_no_nvidia_smi_says_nothing_of_the_gpus(tmp_path: Path) -> None:
         ({"ecc": "Disabled"}, "WARN P2", "ECC is off"),
         ({"volatile": "N/A"}, "UNKNOWN", "tells no ECC errors"),
         ({"volatile": "[Unknown Error]"}, "UNKNOWN", "tells no ECC errors"),
+        ({"volatile": "[Unknown Error]", "sram": "0"}, "UNKNOWN", "can't read all of its ECC errors"),
+        ({"volatile": "0", "sram": "ERR!"}, "UNKNOWN", "can't read all of its ECC errors"),
+        ({"volatile": "[Unknown Error]", "sram": "2"}, "FAIL P0", "2 uncorrected"),
+        ({"volatile": "N/A", "sram": "0"}, "PASS", "8 GPUs without uncorrected ECC errors"),
+        ({"sram_exceeded": "[Unknown Error]"}, "UNKNOWN", "can't read all of its ECC errors"),
     ],
 )
 def test_ecc(changes: dict[str, str], expected: str, words: str, tmp_path: Path) -> None:

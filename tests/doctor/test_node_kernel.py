@@ -60,6 +60,27 @@ def test_only_the_window_counts(since: float | None, expected: str, tmp_path: Pa
         assert found[0].since == pytest.approx(BOOT + 1000.0)
 
 
+@pytest.mark.parametrize("name", ["node.xid", "node.oom", "node.kernel"])
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [
+        pytest.param(BOOT - 86400.0, "UNKNOWN", id="a day before this boot"),
+        pytest.param(BOOT - 30.0, "PASS", id="within what clocks differ by"),
+        (BOOT, "PASS"),
+    ],
+)
+def test_a_window_that_is_older_than_this_boot(name: str, since: float, expected: str, tmp_path: Path) -> None:
+    found = findings(of("p5"), name, tmp_path, since=since)
+    assert [one.status for one in found] == [expected]
+    assert ("the kernel's log begins with this boot" in found[0].text) == (expected == "UNKNOWN")
+
+
+def test_what_was_read_of_a_window_older_than_this_boot_stays(tmp_path: Path) -> None:
+    machine = of("p5").kernel(xid(79, "GPU has fallen off the bus."))
+    found = findings(machine, "node.xid", tmp_path, since=BOOT - 86400.0)
+    assert sorted(one.status for one in found) == ["FAIL", "UNKNOWN"]
+
+
 def test_a_log_that_can_not_be_read_is_not_quiet(tmp_path: Path) -> None:
     """W23: an unreadable kernel log is no *no Xid*."""
     machine = of("p5")
@@ -78,7 +99,7 @@ def test_a_log_whose_beginning_is_lost_says_so(tmp_path: Path) -> None:
     [
         *((word, "PASS") for word in ("None", "none", "NONE", "N/A")),
         *((word, "FAIL P0") for word in ("Reset", "GPU Reset", "Node Reboot", "Drain P2P", "Drain and Reset")),
-        *((word, "UNKNOWN") for word in ("Whatever",)),
+        *((word, "UNKNOWN") for word in ("Whatever", "[Unknown Error]", "ERR!")),
     ],
 )
 def test_the_drivers_own_word(action: str, expected: str, tmp_path: Path) -> None:

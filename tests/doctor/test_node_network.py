@@ -199,6 +199,35 @@ def second_function(machine: Machine) -> None:
     machine.files[f"{RDMA}/mlx5_3/device/uevent"] = uevent("0000:62:00.1", "0x15b3", "0x1021")
 
 
+def guest(machine: Machine) -> None:
+    for path in [path for path in machine.files if path.endswith("/device") and machine.files[path] == "0x1021\n"]:
+        machine.files[path] = "0x101e\n"
+
+
+def switched_off(machine: Machine) -> None:
+    for number in range(8):
+        physical(f"mlx5_{number}", "3: Disabled")(machine)
+
+
+administration = more_cards(1, "25 Gb/sec (1X EDR)", "0x101d", "Ethernet")
+
+
+def polling(*numbers: int) -> Change:
+    return lambda machine: [physical(f"mlx5_{number}", "2: Polling")(machine) for number in numbers]
+
+
+def bare_function(device: str, kind: str = "0x020000", driver: str = "") -> Change:
+    """One more of Mellanox's, of Ethernet as a rule, that is no RDMA device."""
+
+    def change(machine: Machine) -> None:
+        base = "/sys/bus/pci/devices/0000:90:00.1"
+        machine.files.update({f"{base}/vendor": "0x15b3", f"{base}/class": kind, f"{base}/device": device})
+        if driver:
+            machine.links[f"{base}/driver"] = f"../../../bus/pci/drivers/{driver}"
+
+    return change
+
+
 HDR, NDR = "200 Gb/sec (4X HDR)", "400 Gb/sec (4X NDR)"
 
 
@@ -229,6 +258,22 @@ HDR, NDR = "200 Gb/sec (4X HDR)", "400 Gb/sec (4X NDR)"
         ("infiniband", lost(4), "FAIL P1"),
         ("infiniband", lost(1), "FAIL P1"),
         ("infiniband", virtual, "PASS"),
+        pytest.param("infiniband", each(undriven, guest), "FAIL P0", id="a guest's cards are virtual functions"),
+        pytest.param("infiniband", each(undriven, guest, administration), "FAIL P0", id="and one for its network"),
+        pytest.param("infiniband", guest, "PASS", id="a guest's cards with their driver"),
+        pytest.param("infiniband", each(switched_off, administration), "FAIL P0", id="all but administration's"),
+        pytest.param("infiniband", each(switched_off, more_cards(2, HDR)), "FAIL P0", id="all but storage's"),
+        pytest.param("infiniband", each(more_cards(2, HDR), polling(8, 9)), "WARN P2", id="others without a cable"),
+        pytest.param("infiniband", each(more_cards(2, NDR, "0x1021"), polling(8, 9)), "WARN P2", id="one for each GPU"),
+        pytest.param(
+            "infiniband", each(more_cards(2, NDR, "0x1021"), polling(3, 8, 9)), "FAIL P1", id="fewer than GPUs"
+        ),
+        pytest.param("infiniband", bare_function("0xa2dc"), "PASS", id="a function without a use"),
+        pytest.param("infiniband", bare_function("0x1021"), "WARN P2", id="one of the cards' own model"),
+        pytest.param("infiniband", bare_function("0x1021", "0x020700"), "FAIL P1", id="InfiniBand without a driver"),
+        pytest.param(
+            "infiniband", bare_function("0x1021", "0x020700", "uio_pci_generic"), "PASS", id="handed on to a program"
+        ),
         ("infiniband", unread("mlx5_", "ports/1/"), "UNKNOWN"),
         ("infiniband", unread("mlx5_", "ports/1/state"), "UNKNOWN"),
         ("infiniband", unread("mlx5_3", "ports/1/state"), "UNKNOWN"),

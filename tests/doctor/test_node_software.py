@@ -104,6 +104,14 @@ def test_libfabric(kind: str, changes: list[Change], expected: str, tmp_path: Pa
     [
         ([ranks(NCCL)], "PASS", "NCCL 2.21.5 in 8 ranks"),
         ([ranks(NCCL), lambda m: m.rank(3, OTHER)], "FAIL P0", "different versions of NCCL"),
+        ([ranks(NCCL, OTHER)], "WARN P1", "two NCCL libraries"),
+        ([ranks(NCCL), lambda m: m.rank(3, NCCL, OTHER)], "WARN P1", "which of them they use is not told"),
+        (
+            [ranks(NCCL), lambda m: m.rank(3, OTHER, environment={"SLURM_STEP_ID": "1"})],
+            "PASS",
+            "NCCL 2.21.5 in 7 ranks",
+        ),
+        ([ranks(NCCL), lambda m: m.rank(3, OTHER, environment={"MASTER_PORT": "29501"})], "PASS", "2.21.5 in 7 ranks"),
         ([ranks(NCCL), lambda m: other_job(m, OTHER)], "PASS", "NCCL 2.18.3 in 1 ranks"),
         ([ranks(NCCL), lambda m: m.rank(3, NCCL, "/tmp/libnccl.so.2.21.5")], "WARN P1", "two NCCL libraries"),
         ([ranks(NCCL + " (deleted)")], "WARN P2", "replaced under running ranks"),
@@ -328,6 +336,7 @@ def test_limits_are_those_of_ranks_and_of_no_shell(tmp_path: Path) -> None:
         pytest.param(
             lambda m: m.rank(0, NCCL).room("/dev/shm in the container", 0.0625), "FAIL P0", id="W32: a container's own"
         ),
+        pytest.param(lambda m: m.rank(0, NCCL), "UNKNOWN", id="a rank's own that can't be read"),
     ],
 )
 def test_shm(change: Change, expected: str, tmp_path: Path) -> None:
@@ -353,6 +362,34 @@ def test_stale_shm(age_s: int, held: bool, uid: int, expected: str, tmp_path: Pa
     assert worst(findings(machine, "node.stale-shm", tmp_path, uid=uid)) == expected
 
 
+NO_KERNEL = "/proc/2/"  # hidepid, or a PID namespace of one's own: kthreadd is not seen
+
+
+@pytest.mark.parametrize("uid", [0, 1000])
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("node.gpu-processes", "PASS", "UNKNOWN"),
+        ("node.stale-shm", "WARN P2", "UNKNOWN"),
+        ("node.nccl-library", "NOT-APPLICABLE", "UNKNOWN"),
+        ("node.ras", "NOT-APPLICABLE", "UNKNOWN"),
+        ("node.dns", "NOT-APPLICABLE", "UNKNOWN"),
+        ("node.shm", "PASS", "UNKNOWN"),
+    ],
+)
+def test_hidden_processes_are_not_none(name: str, before: str, after: str, uid: int, tmp_path: Path) -> None:
+    machine = of("p5")
+    machine.files["/dev/shm/nccl-AbCdEf"] = "x"
+    machine.times["/dev/shm/nccl-AbCdEf"] = machines.BOOT
+    assert worst(findings(machine, name, tmp_path / "all", uid=uid)) == before
+    assert worst(findings(machine.without(NO_KERNEL), name, tmp_path / "own", uid=uid)) == after
+
+
+def test_below_a_slurmd_that_is_seen_all_ranks_are(tmp_path: Path) -> None:
+    machine = of("p5").without(NO_KERNEL).process(77, "slurmd", limits=limits_text())
+    assert worst(findings(machine, "node.nccl-library", tmp_path)) == "NOT-APPLICABLE"
+
+
 @pytest.mark.parametrize(
     ("kind", "total", "free", "environment", "expected"),
     [
@@ -375,6 +412,7 @@ def test_huge_pages(
 
 
 VAR = "/dev/sda1 /var ext4 rw 0 0"
+SNAPSHOT = "/dev/sda2 / btrfs ro,relatime,subvol=/@/.snapshots/1/snapshot 0 0"
 
 
 def mounted(*rows: str) -> Change:
@@ -382,7 +420,8 @@ def mounted(*rows: str) -> Change:
 
     def change(machine: Machine) -> None:
         machine.files["/proc/self/mounts"] = "".join(row + "\n" for row in rows)
-        machine.room("/", 2.0, used=1.0, inodes_used=1.0).room("/var", 50.0)
+        full = 0.1 if SNAPSHOT in rows else 1.0
+        machine.room("/", 2.0, used=full, inodes_used=full).room("/var", 50.0)
 
     return change
 
@@ -414,6 +453,9 @@ def nvme(words: str) -> Change:
         (nvme("ext4 rw,relatime"), "PASS", "2 local file systems have room"),
         (nvme("squashfs ro"), "PASS", "1 local file systems have room"),
         (lambda m: m.files.update({"/proc/self/mounts": "/dev/root / ext4 ro,relatime 0 0\n"}), "FAIL P0", "read-only"),
+        (mounted(SNAPSHOT, "/dev/sda2 /var btrfs rw,relatime 0 0"), "PASS", "2 local file systems have room"),
+        (mounted(SNAPSHOT, "/dev/sda2 /var btrfs ro,relatime 0 0"), "FAIL P0", "/ is read-only"),
+        (mounted(SNAPSHOT, "/dev/sdb1 /scratch ext4 rw,relatime 0 0"), "FAIL P0", "/ is read-only"),
         (lambda m: m.rooms.clear(), "UNKNOWN", "no local file system"),
         (mounted("/dev/loop0 / squashfs ro 0 0", VAR), "PASS", "1 local file systems have room"),
         (mounted("/dev/loop0 / erofs ro,relatime 0 0", VAR), "PASS", "1 local file systems have room"),

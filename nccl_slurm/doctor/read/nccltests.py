@@ -1,13 +1,13 @@
 """Output of nccl-tests (``all_reduce_perf`` and the others): bandwidth by message size, with its nodes.
 
-Its table has columns of two runs (out of place, in place); either may be missing. Launchers put labels before lines
-(``[1,0]<stdout>:`` of mpirun, ``0: `` of srun -l).
+Its table has columns of two passes (out of place, in place); either may be missing. Launchers put labels before lines
+(``[1,0]<stdout>:`` of mpirun, ``0: `` of srun -l). A file may hold several runs, one after the other.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 __all__ = ["Line", "Run", "read"]
@@ -17,9 +17,11 @@ _RANK = re.compile(
     r"#\s+Rank\s+([0-9]{1,7})\b.*?\bPid\s+[0-9]+ on\s+(\S{1,255})\s+device\s+([0-9]{1,3})"
     r"(?:\s+\[[^\]]{1,20}\]\s+(\S.{0,59}))?"
 )
-#: Each run begins with its parameters.
+#: Each run begins with its parameters; newer releases have their version and the test's name around them.
+_HEAD = re.compile(r"^\s*# (?:nccl-tests version |nThread |Collective test starting: )")
 _BEGIN = re.compile(r"^\s*# (?:nccl-tests version .* )?nThread ")
-_TEST = re.compile(r"# Collective test starting: (\S{1,60})|\b([a-z_]+_perf)(?:_mpi)?\b")
+_STARTING = re.compile(r"# Collective test starting: (\S{1,60})")
+_PROGRAM = re.compile(r"^(?!\s*# Collective test concluded).*?\b([a-z_]+_perf)(?:_mpi)?\b")
 _AVERAGE = re.compile(r"# Avg bus bandwidth\s*: ([0-9.]{1,20})")
 _WRONG = re.compile(r"# Out of bounds values : ([0-9]{1,12})")
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,10})?\Z")
@@ -38,8 +40,8 @@ class Line:
 @dataclass(frozen=True)
 class Run:
     """``hosts`` in order of ranks, each once; empty where the head is missing. ``wrong``: values out of bounds, None
-    where it was not checked. ``whole``: the last line was printed, of each run in it, so it came to its end. ``gpu``:
-    kind of its GPUs, empty where it is not told."""
+    where it was not checked. ``whole``: the last line was printed, so it came to its end. ``gpu``: kind of its GPUs,
+    empty where it is not told."""
 
     test: str
     hosts: Sequence[str]
@@ -61,26 +63,62 @@ class Run:
         return next((line for line in self.lines if line.size == size), None)
 
 
-def read(text: str) -> Run | None:
-    """None: not the output of such a test."""
+def read(text: str) -> list[Run]:
+    """In order. Empty: not the output of such a test."""
     lines = [_LABEL.sub("", line, count=1) for line in text.splitlines()]
+    parts = [part for part in _parts(lines) if any(map(_tells, part))]
+    ends = sum(1 for line in lines if _AVERAGE.search(line))
+    if ends >= sum(1 for line in lines if _BEGIN.search(line)):  # heads that stand together are of runs side by side
+        parts = [part for part in parts if any(_tells(line) for line in part if not _BEGIN.search(line))]
+    return [_run(part) for part in parts]
+
+
+def _parts(lines: Sequence[str]) -> Iterator[list[str]]:
+    """The lines of each run, with those before it: old releases are named by what started them alone."""
+    part: list[str] = []
+    begun = ended = False
+    for line in lines:
+        head = bool(_HEAD.search(line))
+        if ended or (begun and head and not _is_of_the_head(line, part)):
+            yield part
+            part, begun, ended = [], False, False
+        part.append(line)
+        begun = begun or bool(_BEGIN.search(line))
+        ended = bool(_AVERAGE.search(line))
+    yield part
+
+
+def _is_of_the_head(line: str, part: Sequence[str]) -> bool:
+    """Whether this line goes on with the head that is the end of ``part``."""
+    return bool(_HEAD.search(part[-1])) and not _BEGIN.search(line)
+
+
+def _tells(line: str) -> bool:
+    return any(rule.search(line) for rule in (_BEGIN, _RANK, _AVERAGE)) or _line(line) is not None
+
+
+def _run(lines: Sequence[str]) -> Run:
     table = [line for line in map(_line, lines) if line is not None][:_MAX_LINES]
     ranks = {int(one.group(1)): one.group(2) for one in map(_RANK.search, lines) if one}
     gpus = sorted({(one.group(4) or "").strip() for one in map(_RANK.search, lines) if one})
     averages = [_decimal(one.group(1)) for one in map(_AVERAGE.search, lines) if one]
-    whole = len(averages) >= sum(1 for line in lines if _BEGIN.search(line))
-    average = averages[0] if averages and whole else None
-    if not table and average is None and not ranks:
-        return None
+    average = averages[0] if averages else None
     wrong = next((int(one.group(1)) for one in map(_WRONG.search, lines) if one), None)
     hosts = tuple(dict.fromkeys(ranks[number] for number in sorted(ranks)))
     return Run(_test(lines), hosts, len(ranks), tuple(table), average, wrong, ", ".join(filter(None, gpus)))
 
 
 def _test(lines: Sequence[str]) -> str:
-    found = next(filter(None, map(_TEST.search, lines)), None)
-    name = (found.group(1) or found.group(2)) if found else "unknown"
+    """By what stands nearest before the table: lines of the run before may still be above."""
+    found = next(filter(None, map(_STARTING.search, lines)), None) or _named(lines)
+    name = found.group(1) if found else "unknown"
     return name.removesuffix("_mpi").removesuffix("_perf")
+
+
+def _named(lines: Sequence[str]) -> re.Match[str] | None:
+    begin = next((number for number, line in enumerate(lines) if _BEGIN.search(line)), len(lines))
+    told = [found for found in map(_PROGRAM.search, lines[:begin]) if found]
+    return told[-1] if told else next(filter(None, map(_PROGRAM.search, lines[begin:])), None)
 
 
 def _line(text: str) -> Line | None:

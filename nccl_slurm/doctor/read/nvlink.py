@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nccl_slurm.capture.gpu import DOWN
+
 __all__ = ["FATAL", "Errors", "Links", "errors", "status"]
 
 _HEAD = re.compile(r"\s*GPU ([0-9]{1,4}|[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]{5,12})(?:: (.*))?")
@@ -25,11 +27,13 @@ _MAX = 64
 
 @dataclass(frozen=True)
 class Links:
-    """``active``: links that tell a speed. ``off``: it has some, and not one is up."""
+    """``active``: links that tell a speed. ``off``: it has some, and all are said to be down. ``untold``: link and its
+    word, where that tells neither."""
 
     active: int = 0
     inactive: tuple[int, ...] = ()
     off: bool = False
+    untold: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,10 @@ def status(text: str) -> dict[str, Links]:
     for gpu, lines in _blocks(text).items():
         words = {int(one.group(1)): one.group(2).strip() for one in map(_LINK.match, lines) if one}
         up = [word for word in words.values() if word[:1].isdigit()]
-        off = sorted(number for number, word in words.items() if not word[:1].isdigit())
-        all_off = not up and (bool(off) or any(_ALL_OFF.search(line) for line in lines))
-        found[gpu] = Links(len(up), tuple(off[:_MAX]), all_off)
+        off = sorted(number for number, word in words.items() if word.strip("<>").lower() in DOWN)
+        untold = sorted((number, word) for number, word in words.items() if number not in off and word not in up)
+        all_off = not up and not untold and (bool(off) or any(_ALL_OFF.search(line) for line in lines))
+        found[gpu] = Links(len(up), tuple(off[:_MAX]), all_off, tuple(untold[:_MAX]))
     return found
 
 

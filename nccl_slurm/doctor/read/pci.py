@@ -9,18 +9,25 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Function", "efas", "functions", "gpus", "infiniband", "switches"]
+__all__ = ["Function", "above", "efas", "functions", "gpus", "infiniband", "is_virtual", "others", "switches"]
 
 _PATH = re.compile(r".*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/([a-z_]{1,40})\Z", re.IGNORECASE)
+_SLOT = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NVIDIA, _AMAZON = "10de", "1d0f"
 #: PCI base class and sub-class: VGA, 3D controller; bridge of another kind.
 _DISPLAY = ("0300", "0302")
 _SWITCH = ("0680",)
+#: Accelerators of other makers, by PCI base class and sub-class: 3D and other display controllers, processing
+#: accelerators. A VGA controller is a console as a rule.
+_OTHERS = {"1002": ("0302", "0380", "1200"), "8086": ("0302", "0380"), "1da3": ("1200",)}
+_BUILT_IN = ":00:"
 _EFA = "efa"
 #: Class *InfiniBand controller*; a card of Mellanox's that speaks Ethernet is told by its maker.
 _INFINIBAND, _ETHERNET, _MELLANOX = "0207", "0200", "15b3"
 #: Virtual functions, which a host without use for them leaves without a driver (Linux, mlx5 core/main.c).
 _VIRTUAL = frozenset({"1014", "1016", "1018", "101a", "101c", "101e", "a2d3"})
+#: Drivers that hand a function on, to a virtual machine or to a program of its own (DPDK).
+_HANDED_ON = ("vfio", "uio", "igb_uio", "pci-stub", "pciback")
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,17 @@ class Function:
     width_max: int | None = None
     numa: int | None = None
 
+    @property
+    def ethernet(self) -> bool:
+        return self.kind == _ETHERNET
+
+
+def above(paths: Mapping[str, str]) -> dict[str, str]:
+    """Slot → that of the bridge above it. ``paths``: below /sys/bus/pci/devices → the link's target, in which the one
+    stands behind the other."""
+    places = (target.lower().split("/")[-2:] for target in paths.values())
+    return {place[1]: place[0] for place in places if len(place) == 2 and all(map(_SLOT.fullmatch, place))}
+
 
 def functions(*sources: Mapping[str, str]) -> list[Function]:
     """``sources``: path → text; of ``driver`` the link's target."""
@@ -54,6 +72,12 @@ def gpus(found: Iterable[Function]) -> list[Function]:
     return [one for one in found if one.vendor == _NVIDIA and one.kind in _DISPLAY]
 
 
+def others(found: Iterable[Function]) -> list[Function]:
+    """Accelerators of AMD, Intel and Habana; Intel's on the first bus are a part of the processor."""
+    mine = (one for one in found if _BUILT_IN not in one.slot or one.vendor != "8086")
+    return [one for one in mine if one.kind in _OTHERS.get(one.vendor, ())]
+
+
 def switches(found: Iterable[Function]) -> list[Function]:
     """NVSwitches, as far as they are on this machine's bus (a virtual machine may see none)."""
     return [one for one in found if one.vendor == _NVIDIA and one.kind in _SWITCH]
@@ -65,14 +89,25 @@ def efas(found: Iterable[Function]) -> list[Function]:
 
 
 def infiniband(found: Iterable[Function]) -> list[Function]:
-    """InfiniBand cards of this machine, and Mellanox's Ethernet ones that no driver holds. None that is passed on to a
-    virtual machine."""
-    mine = (one for one in found if one.device not in _VIRTUAL and "vfio" not in (one.driver or ""))
-    return [
-        one
-        for one in mine
-        if one.kind == _INFINIBAND or (one.kind == _ETHERNET and one.vendor == _MELLANOX and one.driver is None)
-    ]
+    """InfiniBand cards of this machine, and Mellanox's Ethernet ones that no driver holds where those of their model
+    have one, or nothing of Mellanox's has. None that is handed on, and a host's virtual functions neither; in a guest,
+    which has no others, they are its cards."""
+    every = [one for one in found if one.vendor == _MELLANOX or one.kind == _INFINIBAND]
+    guest = all(is_virtual(one.device) for one in every)
+    mine = [one for one in every if guest or not is_virtual(one.device)]
+    mine = [one for one in mine if not (one.driver or "").startswith(_HANDED_ON)]
+    driven = {one.device for one in mine if one.driver is not None and one.vendor == _MELLANOX}
+    return [one for one in mine if one.kind == _INFINIBAND or (_is_bare(one) and (one.device in driven or not driven))]
+
+
+def is_virtual(device: str) -> bool:
+    """Of Mellanox's functions. ``device``: four hex digits."""
+    return device in _VIRTUAL
+
+
+def _is_bare(one: Function) -> bool:
+    """A card for Ethernet without a driver: InfiniBand's are told by their class."""
+    return one.ethernet and one.vendor == _MELLANOX and one.driver is None
 
 
 def _function(slot: str, files: Mapping[str, str]) -> Function:

@@ -15,6 +15,7 @@ __all__ = ["Device", "Port", "devices", "named"]
 _PATH = re.compile(r".*/infiniband/([^/]{1,60})/(.+)\Z")
 _PORT = re.compile(r"ports/([0-9]{1,3})/(?:(?:hw_)?counters/)?([a-z_0-9]{1,60})\Z")
 _COUNTER = re.compile(r"(?:ports/[0-9]{1,3}/)?(?:hw_)?counters/[A-Za-z_0-9]{1,60}\Z")
+_RATE = re.compile(r"([0-9]{1,5}(?:\.[0-9])?) Gb/sec")
 _UEVENT = re.compile(r"^(PCI_ID|PCI_SUBSYS_ID|PCI_SLOT_NAME)=([0-9A-Fa-f:.]{1,40})$", re.MULTILINE)
 
 
@@ -25,6 +26,16 @@ class Port:
     physical: str | None = None
     rate: str | None = None
     layer: str | None = None
+
+    @property
+    def active(self) -> bool:
+        return self.state in ("ACTIVE", "ACTIVE_DEFER")
+
+    @property
+    def gigabits(self) -> float:
+        """A second; 0.0: not told. ``400 Gb/sec (4X NDR)``; a port that is down tells its lowest."""
+        found = _RATE.match(self.rate or "")
+        return float(found.group(1)) if found else 0.0
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,11 @@ class Device:
     @property
     def efa(self) -> bool:
         return self.driver == "efa"
+
+    @property
+    def pci(self) -> str:
+        """Its PCI device id, four hex digits; empty: not told."""
+        return self.model.partition(" ")[0].rpartition(":")[2].lower()
 
 
 def devices(files: Mapping[str, str]) -> list[Device]:

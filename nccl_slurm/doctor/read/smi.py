@@ -6,7 +6,7 @@ The XML and not ``--query-gpu``: one field that a driver does not know makes it 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,6 +19,31 @@ __all__ = ["Gpu", "Process", "Smi", "read"]
 _NUMBER = re.compile(r"-?([0-9]{1,9})(?:\.[0-9]{1,6})?(?: ?[A-Za-z%]+)?\Z")
 _WATTS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)(?: W)?\Z")
 _ABSENT = {"", "n/a", "[n/a]", "not supported", "[not supported]", "unknown", "[unknown error]", "err!"}
+#: What NVML tells in the place of a value: that the GPU can't be reached (NVML_ERROR_GPU_IS_LOST, ..._RESET_REQUIRED),
+#: or that reading it failed.
+_LOST = re.compile(r"\[?gpu (?:is lost|requires reset)\]?\Z", re.IGNORECASE)
+_FAILED = re.compile(r"\[?(?:unknown error|gpu (?:is lost|requires reset))\]?\Z|err!\Z", re.IGNORECASE)
+#: Of these one at least is told of a GPU that answers.
+_VALUES = (
+    "temperature/gpu_temp",
+    "clocks/sm_clock",
+    "max_clocks/sm_clock",
+    "pci/pci_gpu_link_info/pcie_gen/max_link_gen",
+)
+_ECC = (
+    *(
+        f"ecc_errors/volatile/{name}"
+        for name in (
+            "dram_uncorrectable",
+            "sram_uncorrectable",
+            "sram_uncorrectable_parity",
+            "sram_uncorrectable_secded",
+            "double_bit/total",
+        )
+    ),
+    "ecc_errors/aggregate/sram_threshold_exceeded",
+    "ecc_errors/unrepairable_memory",
+)
 
 
 @dataclass(frozen=True)
@@ -37,6 +62,9 @@ class Gpu:
     repaired. ``resets``: resets that the driver asks for in the words before ``recovery``. ``throttle``: reasons that
     are active. ``fabric``: state and status of its registration with the NVSwitch fabric, ``health``: what is told of
     its ways there. Clocks in MHz, power in W, ``width`` in lanes.
+
+    ``lost``: the words in which the driver says that it can't reach this GPU. ``mute``: those in the place of all its
+    values. ``ecc_failed``: counts of errors that could not be read.
     """
 
     index: int
@@ -70,6 +98,9 @@ class Gpu:
     temperature: int | None = None
     mig: bool | None = None
     persistence: bool | None = None
+    lost: str = ""
+    mute: str = ""
+    ecc_failed: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -132,7 +163,7 @@ def _gpu(one: dict[str, Any], node: ElementTree.Element) -> Gpu:
         retired_pending=_flag(node, "retired_pages/pending_retirement", "retired_pages/pending_blacklist"),
         unrepairable=_flag(node, "ecc_errors/unrepairable_memory"),
         repairs=_yes(node, "ecc_errors", ("channel_repair_pending", "tpc_repair_pending")),
-        recovery=one["recovery_action"],
+        recovery=_failure(node, "gpu_recovery_action") or one["recovery_action"],
         resets=_yes(node, "gpu_reset_status", ("reset_required", "drain_and_reset_recommended")),
         throttle=None if throttle is None or not _tells_reasons(node) else tuple(throttle),
         fabric=(_word(node, "fabric/state"), _word(node, "fabric/status")),
@@ -142,7 +173,26 @@ def _gpu(one: dict[str, Any], node: ElementTree.Element) -> Gpu:
         temperature=_whole(node, "temperature/gpu_temp"),
         mig=_enabled(_word(node, "mig_mode/current_mig")),
         persistence=_enabled(_word(node, "persistence_mode")),
+        lost=next((word for word in _texts(node) if _LOST.match(word)), ""),
+        mute=_mute(node),
+        ecc_failed=tuple(path.split("/", 1)[1] for path in _ECC if _failure(node, path)),
     )
+
+
+def _texts(node: ElementTree.Element) -> Iterator[str]:
+    return ((one.text or "").strip()[:60] for one in node.iter())
+
+
+def _failure(node: ElementTree.Element, path: str) -> str:
+    """The words that stand there because reading it failed; else empty."""
+    word = (node.findtext(path) or "").strip()[:60]
+    return word if _FAILED.match(word) else ""
+
+
+def _mute(node: ElementTree.Element) -> str:
+    if any(_whole(node, path) is not None for path in _VALUES):
+        return ""
+    return next((word for word in _texts(node) if _FAILED.match(word)), "")
 
 
 def _yes(node: ElementTree.Element, group: str, names: Sequence[str]) -> tuple[str, ...]:

@@ -299,18 +299,62 @@ TAIL = "# Out of bounds values : {wrong} {word}\n# Avg bus bandwidth    : 47.450
 @pytest.mark.parametrize("label", ["", "0: ", "[1,0]<stdout>:"])
 def test_lines_of_nccl_tests(line: str, size: int, algbw: float, busbw: float, label: str) -> None:
     text = HEAD + line + "\n" + TAIL.format(wrong=0, word="OK")
-    found = nccltests.read("".join(label + one + "\n" for one in text.splitlines()))
-    assert found is not None and found.largest is not None
+    (found,) = nccltests.read("".join(label + one + "\n" for one in text.splitlines()))
+    assert found.largest is not None
     assert (found.largest.size, found.largest.algbw, found.largest.busbw) == (size, algbw, busbw)
     assert (found.hosts, found.ranks) == (("ip-10-1-2-3", "ip-10-1-2-4"), 2)
     assert found.average == 47.4509 and found.wrong == 0 and found.whole
 
 
 def test_a_run_that_broke_off() -> None:
-    found = nccltests.read(HEAD + " 1073741824 268435456 float sum -1 22661 47.38 88.38 0 22658 47.39 88.39 0\n")
-    assert found is not None and not found.whole and found.wrong is None
+    (found,) = nccltests.read(HEAD + " 1073741824 268435456 float sum -1 22661 47.38 88.38 0 22658 47.39 88.39 0\n")
+    assert not found.whole and found.wrong is None
+
+
+PARAMETERS = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n"
+VERSION = "# nccl-tests version 2.17.6 nccl-headers=22703 nccl-library=22703\n"
+STARTING, CONCLUDED = "# Collective test starting: {}_perf\n", "#\n# Collective test concluded: {}_perf\n#\n"
+BODY = "#  Rank  0 Group  0 Pid   4711 on n1 device  0 [0000:10:1c] NVIDIA H100\n 8 2 float sum -1 1 2 {} 0 1 2 {} 0\n"
+
+
+def old_run(name: str, busbw: int, tail: str = TAIL.format(wrong=0, word="OK")) -> str:
+    """Named by the shell's trace alone."""
+    return f"+ srun ./build/{name}_perf -b 8\n{PARAMETERS}{BODY.format(busbw, busbw)}{tail}"
+
+
+def new_run(name: str, busbw: int, tail: str = TAIL.format(wrong=0, word="OK")) -> str:
+    head = VERSION + STARTING.format(name) + PARAMETERS
+    return head + BODY.format(busbw, busbw) + tail + (CONCLUDED.format(name) if tail else "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (new_run("all_reduce", 400) + new_run("all_gather", 40), [("all_reduce", 400, True), ("all_gather", 40, True)]),
+        (old_run("all_reduce", 400) + old_run("alltoall", 40), [("all_reduce", 400, True), ("alltoall", 40, True)]),
+        (
+            new_run("all_reduce", 400, "") + new_run("all_gather", 40),
+            [("all_reduce", 400, False), ("all_gather", 40, True)],
+        ),
+        (
+            new_run("all_reduce", 400) + new_run("all_gather", 40, ""),
+            [("all_reduce", 400, True), ("all_gather", 40, False)],
+        ),
+        (
+            new_run("all_reduce", 400) + VERSION + STARTING.format("alltoall") + PARAMETERS,
+            [("all_reduce", 400, True), ("alltoall", None, False)],
+        ),
+        (
+            PARAMETERS + STARTING.format("all_gather") + BODY.format(7, 7) + TAIL.format(wrong=0, word="OK"),
+            [("all_gather", 7, True)],
+        ),
+    ],
+)
+def test_several_runs_in_one_file(text: str, expected: list[tuple[str, int | None, bool]]) -> None:
+    found = nccltests.read(text)
+    assert [(one.test, one.largest and one.largest.busbw, one.whole) for one in found] == expected
 
 
 @pytest.mark.parametrize("text", ["", "epoch 3 loss 2.1", "NCCL INFO Bootstrap"])
 def test_what_is_no_such_output(text: str) -> None:
-    assert nccltests.read(text) is None
+    assert nccltests.read(text) == []

@@ -43,17 +43,24 @@ def measured(texts: Mapping[str, str]) -> tuple[list[Measured], list[Finding]]:
     good: list[Measured] = []
     bad: list[Finding] = []
     for name, text in sorted(texts.items()):
-        run = read(text)
-        if run is None:
+        runs = read(text)
+        if not runs:
             bad.append(Finding(_ID, "UNKNOWN", f"{name}: no output of nccl-tests"))
-            continue
-        bad += _faulty(name, run)
-        line = run.largest
-        if line is not None and run.whole and run.hosts:
-            good.append(Measured(name, run.test, tuple(sorted(run.hosts)), run.ranks, line.size, line.busbw, run.gpu))
-        elif run.whole:
-            bad.append(Finding(_ID, "UNKNOWN", f"{name}: does not tell its nodes or its figures"))
+        for run in runs:
+            bad += _faulty(name, run)
+            one = _figure(name, run)
+            if one is not None:
+                good.append(one)
+            elif run.whole:
+                bad.append(Finding(_ID, "UNKNOWN", f"{name}: does not tell its nodes or its figures"))
     return good, bad
+
+
+def _figure(name: str, run: Run) -> Measured | None:
+    line = run.largest
+    if line is None or not run.whole or not run.hosts:
+        return None
+    return Measured(name, run.test, tuple(sorted(run.hosts)), run.ranks, line.size, line.busbw, run.gpu)
 
 
 def _faulty(name: str, run: Run) -> Iterator[Finding]:

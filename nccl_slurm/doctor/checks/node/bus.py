@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nccl_slurm.doctor.check import Finding, NotObserved, Proof
 from nccl_slurm.doctor.checks.node import machine
 from nccl_slurm.doctor.checks.node.look import Look, NodeCheck, is_absent
 from nccl_slurm.doctor.checks.node.machine import GPU_SOURCES, PCI_SOURCES, RDMA_SOURCES
 from nccl_slurm.doctor.read import lspci, pci, procfs
+from nccl_slurm.doctor.read.ports import Device, Port
 from nccl_slurm.doctor.read.smi import Gpu
 
 __all__ = ["CHECKS"]
@@ -62,20 +63,35 @@ def _all_links(look: Look) -> list[_Link]:
         links = [link for gpu in machine.gpus(look.seen) for link in _of_gpu(gpu, boards.get(gpu.bus or "", ""))]
     except NotObserved:
         links = []
-    listed = {one.slot for one in links}
+    listed, bridges = {one.slot for one in links}, _bridges(look, found)
     gpus = {one.slot for one in pci.gpus(found)}
     for one in found:
         if (one.driver in _NETWORK or one.slot in gpus) and one.slot[:-2] not in listed:
-            links += _of_function(one, "GPU" if one.slot in gpus else str(one.driver))
+            links += _of_function(one, "GPU" if one.slot in gpus else str(one.driver), bridges.get(one.slot))
     return links
 
 
-def _of_function(one: pci.Function, kind: str) -> Iterator[_Link]:
+def _bridges(look: Look, found: Iterable[pci.Function]) -> dict[str, pci.Function]:
+    """Slot → the bridge above it. Empty where there are none (a guest), or that can't be read."""
+    try:
+        above = pci.above(look.seen.present("pci-paths"))
+    except NotObserved:
+        return {}
+    by_slot = {one.slot: one for one in found}
+    return {slot: by_slot[bridge] for slot, bridge in above.items() if bridge in by_slot}
+
+
+def _of_function(one: pci.Function, kind: str, bridge: pci.Function | None) -> Iterator[_Link]:
+    """A slot may have fewer lanes than the card in it: the bridge above tells how many."""
     if one.width is None or one.width_max is None:
         return
     words = f"current_link_width {one.width}, max_link_width {one.width_max}"
+    most = one.width_max
+    if bridge is not None and bridge.width_max is not None:
+        most = min(most, bridge.width_max)
+        words += f"; of the bridge above, {bridge.slot}: {bridge.width_max}"
     proof = Proof(f"/sys/bus/pci/devices/{one.slot}", words)
-    yield _Link(kind, one.device, f"{kind} {one.slot}", one.slot, one.width, one.width_max, proof)
+    yield _Link(kind, f"{one.device} {one.kind}", f"{kind} {one.slot}", one.slot, one.width, most, proof)
 
 
 def _of_gpu(gpu: Gpu, board: str) -> Iterator[_Link]:
@@ -229,7 +245,7 @@ def _peermem(look: Look) -> Iterator[Finding]:
     if machine.has_gpus(seen) is False:
         yield look.not_applicable(_NONE)
         return
-    found = machine.devices(seen, "rdma-p2p")
+    found = machine.devices(seen, "rdma-p2p", "rdma-cards")
     if not found and machine.rdma_on_bus(seen):
         raise NotObserved("no driver holds the InfiniBand cards on the bus: see node.ib-ports")
     if not found:
@@ -243,10 +259,39 @@ def _peermem(look: Look) -> Iterator[Finding]:
         else:
             yield _without_gpudirect(look, look.fail("P1", f"EFA has {_NOBODY}: no GPUDirect RDMA", proof))
         return
+    ours = _for_gpus(found)
+    if not ours:
+        yield look.not_applicable("no RDMA card here but for administration: slow Ethernet, or the one of a guest")
+        return
+    doubtful = len(ours) == 1 and all(port.layer == "Ethernet" for port in ours[0].ports)
     for one in _by_modules(look):
-        yield _without_gpudirect(look, one)
+        yield _without_gpudirect(look, _if_meant(one) if doubtful else one)
 
 
+def _if_meant(found: Finding) -> Finding:
+    """One Ethernet card, however fast, may be for administration."""
+    if found.status != "WARN":
+        return found
+    return replace(found, priority="P2", text=f"{found.text}, if the one Ethernet card here is meant for it")
+
+
+def _for_gpus(found: Sequence[Device]) -> list[Device]:
+    """Those that may carry a job's traffic: with a port of InfiniBand that is not switched off, or of fast Ethernet.
+    The one Ethernet adapter of a guest, a virtual function, is its host's way to speed up its network."""
+    fast = [one for one in found if not one.ports or any(map(_carries, one.ports))]
+    guests = len(fast) == 1 and pci.is_virtual(fast[0].pci) and all(port.layer == "Ethernet" for port in fast[0].ports)
+    return [] if guests else fast
+
+
+def _carries(port: Port) -> bool:
+    """Also where its state or rate is not told."""
+    if port.layer != "Ethernet":
+        return port.physical != "Disabled"
+    return (port.active or port.state is None) and (not port.gigabits or port.gigabits >= _FAST_GBPS)
+
+
+#: Adapters for administration are slower.
+_FAST_GBPS = 100.0
 _NOBODY = "nobody who gives it the GPUs' pages"
 
 
@@ -316,7 +361,7 @@ CHECKS: Iterable[NodeCheck] = (
     NodeCheck(
         "node.pcie",
         "PCIe links have their full width",
-        (*GPU_SOURCES, "pci-links", "pci-devices", "rdma-drivers"),
+        (*GPU_SOURCES, "pci-links", "pci-devices", "pci-paths", "rdma-drivers"),
         _links,
     ),
     NodeCheck("node.acs", "No bridge redirects peer-to-peer traffic", (*GPU_SOURCES, "pci-access"), _acs),
@@ -329,7 +374,7 @@ CHECKS: Iterable[NodeCheck] = (
     NodeCheck(
         "node.peermem",
         "RDMA cards reach the GPUs' memory",
-        (*GPU_SOURCES, *RDMA_SOURCES, "pci-devices", "rdma-p2p", "kernel-modules", "nvidia-driver"),
+        (*GPU_SOURCES, *RDMA_SOURCES, "pci-devices", "rdma-p2p", "rdma-cards", "kernel-modules", "nvidia-driver"),
         _peermem,
     ),
     NodeCheck("node.numa", "Every processor has its memory", (*PCI_SOURCES, "numa", "pci-numa"), _numa),

@@ -19,6 +19,8 @@ __all__ = ["CHECKS"]
 
 _NONE = "this machine has no NVIDIA GPU"
 _NO_LINKS = "its GPUs have no NVLink"
+#: Links of one bridge between boards for PCIe slots (NVIDIA's A100, H100 and H200 NVL: three bridges, twelve links).
+_BRIDGE = 4
 _SPLIT = "its GPUs are split (MIG), and parts of a GPU use no NVLink"
 _STATUS, _ERRORS = "nvidia-smi nvlink --status", "nvidia-smi nvlink -e"
 _BAD_LOG = re.compile(r"row ?remap\w*.{0,40}(?:pending|fail)|\bFAIL: |\bError: ", re.IGNORECASE)
@@ -42,25 +44,28 @@ def _nvlink(look: Look) -> Iterator[Finding]:
     found = nvlink.status(look.seen.text("nvlink-status"))
     split = [gpu for gpu in found if _is_split(look, gpu)]
     up = [links.active for links in found.values()]
+    dumb = {gpu: links for gpu, links in found.items() if links.untold and gpu not in split}
+    for gpu, links in dumb.items():
+        yield _unsaid(look, gpu, links)
     if found and len(split) == len(found) and not any(up):
         yield look.not_applicable(_SPLIT)
         return
     if wanted is None and not any(up):
-        yield _all_off(look, {gpu: links for gpu, links in found.items() if gpu not in split})
+        if not dumb:
+            yield _all_off(look, {gpu: links for gpu, links in found.items() if gpu not in split})
         return
     if not found:
         raise NotObserved(f"{_STATUS}: no GPU in its answer")
     least = wanted if wanted is not None else max(up)
-    short = {gpu: links for gpu, links in found.items() if links.active < least and gpu not in split}
+    short = {gpu: links for gpu, links in found.items() if _up_at_most(links) < least and gpu not in split}
     for gpu, links in short.items():
-        yield _short(
-            look, gpu, links, least, sure=wanted is not None or links.active > 0 or machine.on_a_base(look.seen)
-        )
+        sure = wanted is not None or machine.on_a_base(look.seen) or links.active % _BRIDGE > 0
+        yield _short(look, gpu, links, least, sure=sure)
     yield from _errors(look)
     untold = _untold(look, len(found))
     if untold:
         yield look.unknown(f"{_STATUS} tells of {len(found)} GPUs, and {untold} are here")
-    elif not short:
+    elif not short and not dumb:
         yield look.passed(f"{least} NVLinks of each GPU are up" + (f"; {len(split)} are split (MIG)" if split else ""))
 
 
@@ -94,10 +99,22 @@ def _is_linked(look: Look) -> bool:
 
 
 def _short(look: Look, gpu: str, links: Links, least: int, *, sure: bool) -> Finding:
-    """Not ``sure``: on a machine that the table does not have, a GPU without any link may have no bridge."""
+    """Not ``sure``: on a machine that the table does not have, a GPU may have no bridge, or fewer than another pair."""
     proof = _off_proof(gpu, links)
-    text = f"GPU {gpu}: {links.active} of {least} NVLinks are up"
-    return look.fail("P0", text, proof, gpu=gpu) if sure else look.warn("P1", text, proof, gpu=gpu)
+    text = f"GPU {gpu}: {_up_at_most(links)} of {least} NVLinks are up"
+    if sure:
+        return look.fail("P0", text, proof, gpu=gpu)
+    return look.warn("P1", f"{text}; it may have fewer bridges than others", proof, gpu=gpu)
+
+
+def _up_at_most(links: Links) -> int:
+    """With those whose words tell nothing."""
+    return links.active + len(links.untold)
+
+
+def _unsaid(look: Look, gpu: str, links: Links) -> Finding:
+    proofs = [Proof(_STATUS, f"GPU {gpu}: Link {number}: {word[:100]}") for number, word in links.untold]
+    return look.unknown(f"GPU {gpu}: whether all its NVLinks are up is told in words that are not known", *proofs)
 
 
 def _off_proof(gpu: str, links: Links) -> Proof:

@@ -124,15 +124,29 @@ def _answered(look: Look, wanted: int | None, why: str, on_bus: Sequence[pci.Fun
         yield look.fail("P0", f"the GPU driver does not answer: {proof.line}", proof, wanted=str(wanted or ""))
         return
     least = len(given) if given is not None else wanted
+    dumb = list(_dumb(look))
+    yield from dumb
     if listed is None or (least is not None and listed < least):
         shown = "given by Slurm" if given is not None else why
         yield _fewer(look, f"{listed or 0} of {least} GPUs ({shown}) answer", proof, on_bus)
     elif wanted is not None and given is None and listed > wanted:
         yield look.warn("P2", f"{listed} GPUs, and Slurm counts on {wanted}", proof)
+    elif dumb:
+        return
     elif least is None:
         yield look.unknown(f"{listed} GPUs answer; how many there should be was not told by Slurm or DMI", proof)
     else:
         yield look.passed(f"{listed} GPUs answer", proof)
+
+
+def _dumb(look: Look) -> Iterator[Finding]:
+    """GPUs that nvidia-smi lists and can't read."""
+    for gpu in gpus_or_none(look) or ():
+        proof = smi_proof(f"{gpu.bus}: {gpu.lost or gpu.mute}")
+        if gpu.lost:
+            yield look.fail("P0", f"{gpu.label}: the driver says: {gpu.lost}", proof, gpu=gpu.bus or "")
+        elif gpu.mute:
+            yield look.unknown(f"{gpu.label}: the driver tells nothing of it but: {gpu.mute}", proof)
 
 
 def _fewer(look: Look, text: str, proof: Proof, on_bus: Sequence[pci.Function] | None) -> Finding:
@@ -201,6 +215,9 @@ def _ecc(look: Look) -> Iterator[Finding]:
         yield from wrong
         if not wrong and gpu.volatile is None:
             yield look.unknown(f"{gpu.label}: the driver tells no ECC errors")
+        elif gpu.ecc_failed:
+            text = f"{gpu.label}: the driver can't read all of its ECC errors"
+            yield look.unknown(text, smi_proof(f"{gpu.bus} ecc_errors: not read: {', '.join(gpu.ecc_failed)}"))
         elif not wrong:
             clean.append(gpu)
     if clean:
@@ -384,6 +401,8 @@ def _processes(look: Look) -> Iterator[Finding]:
     judged = [(_standing(look, row), row) for row in rows]
     left = [row for standing, row in judged if standing == "left"]
     unsure = [row for standing, row in judged if standing == "unsure"]
+    if told.get("hidden") and not left:
+        raise NotObserved(f"whether a process holds a GPU is not known: {str(told['hidden'])[:300]}")
     if left:
         proofs = [Proof(f"/proc/{row.get('pid')}", _named(row)) for row in left]
         text = f"{len(left)} processes hold a GPU and belong to no running job: {', '.join(map(_named, left[:4]))}"

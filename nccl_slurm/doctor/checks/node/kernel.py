@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from nccl_slurm.clock import rfc3339
 from nccl_slurm.doctor.check import Finding, NotObserved, Priority, Proof
 from nccl_slurm.doctor.checks.node import machine
 from nccl_slurm.doctor.checks.node.gpu import gpus_or_none
@@ -115,7 +116,10 @@ def _recovery(look: Look) -> Iterator[Finding]:
     for gpu in gpus_or_none(look) or ():
         word = (gpu.recovery or "none").strip().lower()
         proof = machine.smi_proof(f"{gpu.bus} gpu_recovery_action: {gpu.recovery}")
-        if _ASKED.search(word):
+        if gpu.lost:
+            proof = machine.smi_proof(f"{gpu.bus}: {gpu.lost}")
+            yield look.fail("P0", f"{gpu.label}: the driver says: {gpu.lost}", proof, gpu=gpu.bus or "")
+        elif _ASKED.search(word):
             yield look.fail("P0", f"{gpu.label}: the driver asks for: {gpu.recovery}", proof, gpu=gpu.bus or "")
         elif gpu.resets:
             words = " and ".join(name.replace("_", " ") for name in gpu.resets)
@@ -283,6 +287,19 @@ def _facts(look: Look, kinds: Sequence[str]) -> list[Fact]:
 
 def _lost(look: Look) -> list[Finding]:
     """Lines that are gone or were not read may have been the ones that matter."""
+    return [*_before_the_boot(look), *_lost_since(look)]
+
+
+def _before_the_boot(look: Look) -> list[Finding]:
+    """Only this boot's log is read: of a longer window it tells a part."""
+    start, boot = machine.window(look.seen)[0], look.seen.boot_time
+    if start >= boot - _SLACK_S:
+        return []
+    proof = Proof("kernel log", f"begins at {rfc3339(boot)}")
+    return [look.unknown("the kernel's log begins with this boot: what was before is not known", proof)]
+
+
+def _lost_since(look: Look) -> list[Finding]:
     told = _log(look)
     start, first = machine.window(look.seen)[0], told.get("first")
     if told.get("part"):

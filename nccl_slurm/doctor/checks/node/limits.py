@@ -130,6 +130,16 @@ def _nofile(look: Look) -> Iterator[Finding]:
 # shared memory
 
 
+def _shared(look: Look) -> Iterator[Finding]:
+    """Of a rank whose own can't be read the node's tells nothing."""
+    ranks = machine.ranks(look.seen)
+    closed = [f"/proc/{row.get('pid')}/root{_SHM}" for row in ranks if not isinstance(row.get("shm"), dict)]
+    if closed:
+        yield look.unknown(f"{_SHM} of ranks can't be read", *(Proof(f"df {where}", "not read") for where in closed))
+    if len(closed) < len(ranks) or not ranks:
+        yield from _shm(look)
+
+
 def _shm(look: Look) -> Iterator[Finding]:
     """That of the ranks, which may be a container's own, else the node's."""
     rows = [row for row in machine.ranks(look.seen) if isinstance(row.get("shm"), dict)]
@@ -178,6 +188,8 @@ def _stale(look: Look) -> Iterator[Finding]:
     told = machine.reader(look.seen, "shm-files")
     mine = [row for row in machine.rows(told.get("files")) if "/nccl-" in str(row.get("path"))]
     left = [row for row in mine if not row.get("holders") and look.seen.at - _number(row, "mtime") > _YOUNG_S]
+    if left and told.get("hidden"):
+        raise NotObserved(f"files of NCCL may be left over: {str(told['hidden'])[:300]}")
     if left and told.get("unreadable"):
         proof = Proof("ls /dev/shm", f"{len(left)} files that no process that can be seen has mapped")
         yield look.unknown("files of NCCL may be left over: processes of other users can't be looked at", proof)
@@ -211,7 +223,7 @@ def _huge(look: Look) -> Iterator[Finding]:
 
 
 CHECKS: Iterable[NodeCheck] = (
-    NodeCheck("node.shm", "Shared memory has room", ("ranks", "mounts"), _shm),
+    NodeCheck("node.shm", "Shared memory has room", ("ranks", "mounts"), _shared),
     NodeCheck("node.stale-shm", "No files of dead ranks in shared memory", ("shm-files",), _stale),
     NodeCheck(
         "node.memlock",

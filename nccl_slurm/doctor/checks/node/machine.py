@@ -51,6 +51,8 @@ RDMA_SOURCES = ("rdma-ports", "rdma-drivers", "rdma-devices")
 _GRES = re.compile(r"(?:^|,)gpu(?::([A-Za-z0-9_.-]{1,60}))?:([0-9]{1,4})(?=[(,]|\Z)")
 #: Of a part of a GPU (MIG): ``1g.10gb``, ``a100_3g.20gb``.
 _PART = re.compile(r"(?:^|_)[0-9]g\.[0-9]{1,3}gb")
+#: Types that sites give to accelerators of AMD and Intel: ``mi300x``, ``gaudi3``.
+_OTHERS = re.compile(r"(?:amd|instinct|mi[0-9]{2,3}|intel|gaudi|hl[-_]?[0-9])", re.IGNORECASE)
 _SMI = "nvidia-smi -q -x"
 #: Boards that are made for a base with NVLink; one of the same chip for a slot is called PCIe or NVL.
 _ON_A_BASE = re.compile(r"SXM|\bHBM3\b|\b(?:H20|H200|B[23]00|GB[23]00)\b(?! (?:NVL|PCIe))", re.IGNORECASE)
@@ -122,17 +124,27 @@ def functions(seen: Observation, *keys: str) -> list[pci.Function]:
 
 
 def has_gpus(seen: Observation) -> bool | None:
-    """None: neither the bus, nor the driver, nor Slurm or DMI tell. A driver that is loaded found GPUs once: it does
-    not load without one."""
+    """NVIDIA's. None: neither the bus, nor the driver, nor Slurm or DMI tell. A driver that is loaded found GPUs once:
+    it does not load without one. Slurm's count may be of another maker's (``Gres=gpu:mi300x:8``)."""
     row = instance(seen)
-    if (row is not None and row.gpus) or gres(seen) or _has_driver(seen):
+    if (row is not None and row.gpus) or _has_driver(seen):
         return True
+    promised = bool(gres(seen))
     try:
         if seen.present("nvidia-gpus", part=True):
             return True
-        return bool(pci.gpus(functions(seen)))
+        found = functions(seen)
     except NotObserved:
-        return None
+        return True if promised and not _is_of_others(seen) else None
+    if pci.gpus(found):
+        return True
+    return promised and not _is_of_others(seen) and not pci.others(found)
+
+
+def _is_of_others(seen: Observation) -> bool:
+    """By the types of Slurm's GRES."""
+    names = [name for name, _ in _GRES.findall(seen.slurm.get("Gres", ""))]
+    return bool(names) and all(_OTHERS.match(name) for name in names)
 
 
 def _has_driver(seen: Observation) -> bool:
@@ -194,6 +206,8 @@ def ranks(seen: Observation) -> list[Mapping[str, Any]]:
     told = reader(seen, "ranks")
     if not isinstance(told.get("ranks"), list):
         raise NotObserved("ranks: the node's answer is none")
+    if not told["ranks"] and told.get("hidden"):
+        raise NotObserved(f"ranks: {str(told['hidden'])[:300]}")
     found = rows(told["ranks"])
     unreadable = told.get("unreadable")
     if not found and unreadable:

@@ -17,7 +17,6 @@ from nccl_slurm.doctor.table import Instance, table
 __all__ = ["CHECKS"]
 
 _FOLDER = "/sys/class/infiniband"
-_UP = ("ACTIVE", "ACTIVE_DEFER")
 #: Counters that tell of lost packets or of a link that went down. Traffic, congestion, and packets out of order (which
 #: adaptive routing makes by design) are none.
 _PORT_ERRORS = frozenset(
@@ -59,6 +58,8 @@ _RENDEZVOUS = (29400, 29500, 28028)
 #: Of the range that Linux picks from (ip_local_port_range: 32768 to 60999).
 _PICKED = 45678
 _PORTS_MOST = 16
+#: Gb/s from which on an Ethernet port may carry a job's traffic; those for administration are slower.
+_FABRIC_GBPS = 100.0
 
 
 def _efa(look: Look) -> Iterator[Finding]:
@@ -73,7 +74,7 @@ def _efa(look: Look) -> Iterator[Finding]:
         yield look.not_applicable("no EFA card belongs to this machine")
         return
     proof = Proof(_FOLDER, " ".join(one.name for one in cards)[:400] or "no EFA device")
-    down = [(card, port) for card in cards for port in card.ports if port.state and port.state not in _UP]
+    down = [(card, port) for card in cards for port in card.ports if port.state and not port.active]
     untold = _untold(cards)
     if wanted is not None and row is not None and len(cards) < wanted:
         yield _few(look, len(cards), row, proof, on_bus)
@@ -169,50 +170,94 @@ def _undriven(look: Look, cards: Sequence[Device], on_bus: Sequence[pci.Function
     proofs = [Proof(f"/sys/bus/pci/devices/{one.slot}", f"driver {one.driver or 'none'}") for one in bare or on_bus]
     proofs.insert(0, Proof(_FOLDER, " ".join(card.name for card in cards)[:300] or "no device"))
     why = "no driver holds them" if bare else "their driver's RDMA part is not there"
-    text = f"{gone} of {len(on_bus)} InfiniBand cards on the bus are no RDMA device: {why}"
-    yield look.fail("P1" if cards else "P0", text, *proofs, count=str(gone))
+    kinds = " and ".join(sorted({"RoCE" if one.ethernet else "InfiniBand" for one in on_bus}))
+    text = f"{gone} of {len(on_bus)} {kinds} cards on the bus are no RDMA device: {why}"
+    if all(one.ethernet for one in bare) and len({one.slot[:-2] for one in bare}) == 1:
+        yield look.warn("P2", f"{text}, if they are meant to be", *proofs, count=str(gone))
+    else:
+        fast = [one for one in cards if any(port.gigabits >= _FABRIC_GBPS for port in one.ports)]
+        yield look.fail("P1" if fabric or len(fast) >= gone else "P0", text, *proofs, count=str(gone))
 
 
 def _states(look: Look, ports: Sequence[tuple[Device, Port]], whole: bool) -> Iterator[Finding]:
     """``ports``: those whose state is told. ``whole``: these are all."""
-    down = [(card, port) for card, port in ports if port.state not in _UP]
-    active = [card for card, port in ports if port.state in _UP]
-    wrong = [(card, port) for card, port in down if not _may_be_unused(card, port, active)]
-    unused = [pair for pair in down if pair not in wrong]
+    down = [(card, port) for card, port in ports if not port.active]
+    active = [card for card, port in ports if port.active]
+    dead = [pair for pair in down if _is_of_the_dead(pair, ports)]
+    gpus = _gpus_on_bus(look)
+    wrong = [pair for pair in down if pair not in dead and not _may_be_unused(pair, ports, gpus)]
+    unused = [pair for pair in down if pair not in wrong and pair not in dead]
     if ports and not active:
         yield look.fail("P0", "no InfiniBand or RoCE port is active", *_port_proofs(down), device=ports[0][0].name)
-    elif wrong:
+    elif dead:
+        text = f"none of {len(dead)} InfiniBand ports of one kind is active, and fewer others are"
+        yield look.fail("P0", text, *_port_proofs(dead), device=dead[0][0].name)
+    if wrong and active:
         text = f"{len(wrong)} InfiniBand ports are not active"
         yield look.fail("P1", text, *_port_proofs(wrong), device=wrong[0][0].name)
     if unused and active:
         kinds = sorted({"RoCE" if port.layer == "Ethernet" else "InfiniBand" for _, port in unused})
         text = f"{len(unused)} {' and '.join(kinds)} ports are not active, if they are meant to be"
         yield look.warn("P2", text, *_port_proofs(unused))
-    yield from _rates(look, [(card, port) for card, port in ports if port.state in _UP])
-    if whole and not wrong and active:
+    yield from _rates(look, [(card, port) for card, port in ports if port.active])
+    if whole and not wrong and not dead and active:
         yield look.passed(f"{len(active)} of {len(ports)} ports are active")
 
 
-def _may_be_unused(card: Device, port: Port, active: Sequence[Device]) -> bool:
+_Place = tuple[Device, Port]
+
+
+def _alike(pair: _Place, ports: Sequence[_Place]) -> list[_Place]:
+    """Ports of the same model of card, and itself."""
+    card, port = pair
+    return [(one, other) for one, other in ports if (one.model, other.layer) == (card.model, port.layer)]
+
+
+def _is_of_the_dead(pair: _Place, ports: Sequence[_Place]) -> bool:
+    """Of several InfiniBand ports of one model, none of which is active, while fewer of others are that may carry a
+    job's traffic: a port for administration is no fabric."""
+    mine = _alike(pair, ports)
+    others = [port for _, port in ports if port.active and (_is_infiniband(port) or port.gigabits >= _FABRIC_GBPS)]
+    whole = len(mine) > 1 and not any(port.active for _, port in mine)
+    return whole and _is_infiniband(pair[1]) and len(mine) > len(others)
+
+
+def _is_infiniband(port: Port) -> bool:
+    return port.layer == "InfiniBand"
+
+
+def _may_be_unused(pair: _Place, ports: Sequence[_Place], gpus: int) -> bool:
     """Without a cable, or switched off. A port that looks for its other end (Polling) has one as a rule, but for the
-    second of a card whose first is in use."""
+    second of a card whose first is in use, for a model of which none is, and where as many of it are as there are
+    GPUs."""
+    card, port = pair
     if port.layer == "Ethernet" or port.physical == "Disabled":
         return True
-    place = card.slot.rpartition(".")[0]
+    place, active = card.slot.rpartition(".")[0], [one for one, other in ports if other.active]
     beside = any(one.name == card.name or (place and one.slot.rpartition(".")[0] == place) for one in active)
-    return port.physical == "Polling" and beside
+    alike = sum(other.active for _, other in _alike(pair, ports))
+    spare = alike >= gpus > 0 or (not alike and any(other.active and _is_infiniband(other) for _, other in ports))
+    return port.physical == "Polling" and (beside or spare)
+
+
+def _gpus_on_bus(look: Look) -> int:
+    """0 also where it can't be read."""
+    try:
+        return len(pci.gpus(machine.functions(look.seen)))
+    except NotObserved:
+        return 0
 
 
 def _rates(look: Look, ports: Sequence[tuple[Device, Port]]) -> Iterator[Finding]:
     """Among ports of one model of card: one that trained to a lower rate, or with fewer lanes, has a bad cable or plug.
     Several that are alike, and ports of which the model is not told, may be another network's (storage)."""
     for kind in sorted({(port.layer or "", card.model) for card, port in ports}):
-        mine = [(card, port) for card, port in ports if (port.layer or "", card.model) == kind and _gigabits(port)]
+        mine = [(card, port) for card, port in ports if (port.layer or "", card.model) == kind and port.gigabits]
         if len(mine) < 3:
             continue
-        common = Counter((_gigabits(port), _lanes(port)) for _, port in mine).most_common(1)[0]
+        common = Counter((port.gigabits, _lanes(port)) for _, port in mine).most_common(1)[0]
         (rate, lanes), count = common
-        slow = [(card, port) for card, port in mine if _gigabits(port) < rate]
+        slow = [(card, port) for card, port in mine if port.gigabits < rate]
         if slow and count * 2 > len(mine):
             narrow = any(_lanes(port) < lanes for _, port in slow)
             sure = bool(kind[1]) and (narrow or len(slow) == 1)
@@ -225,11 +270,6 @@ def _lanes(port: Port) -> int:
     """``200 Gb/sec (4X HDR)`` → 4."""
     found = re.search(r"\(([0-9]{1,2})X\b", port.rate or "")
     return int(found.group(1)) if found else 0
-
-
-def _gigabits(port: Port) -> float:
-    found = re.match(r"([0-9]{1,5}(?:\.[0-9])?) Gb/sec", port.rate or "")
-    return float(found.group(1)) if found else 0.0
 
 
 def _port_proofs(ports: Iterable[tuple[Device, Port]]) -> list[Proof]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from nccl_slurm.doctor.check import Finding, NotObserved, Priority, Proof
@@ -175,26 +176,44 @@ def _several(look: Look, ranks: Sequence[tuple[Mapping[str, Any], list[Library]]
 
 
 def _differing(look: Look, ranks: Sequence[tuple[Mapping[str, Any], list[Library]]], what: str) -> Iterator[Finding]:
-    """Ranks of one job on one node with different files: an environment of some. Other jobs may have others."""
-    by_job: dict[str, list[tuple[Mapping[str, Any], list[Library]]]] = {}
+    """Ranks of one world on one node with different files: an environment of some. Other jobs, steps and programs side
+    by side may have others."""
+    worlds: dict[tuple[str, ...], list[tuple[Mapping[str, Any], list[Library]]]] = {}
     for row, found in ranks:
-        by_job.setdefault(str(row.get("job")), []).append((row, found))
-    for group in by_job.values():
+        worlds.setdefault(_world(row), []).append((row, found))
+    for group in worlds.values():
         yield from _differing_in(look, group, what)
 
 
+def _world(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Its job, its step, and where its ranks meet."""
+    told = machine.fields(row.get("environment"))
+    names = ("SLURM_STEP_ID", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
+    return (str(row.get("job")), *(str(told.get(name, "")) for name in names))
+
+
 def _differing_in(look: Look, ranks: Sequence[tuple[Mapping[str, Any], list[Library]]], what: str) -> Iterator[Finding]:
+    """Which one a rank uses that has several at once is not told: two ranks differ where they have none in common."""
     versions: dict[str, list[Mapping[str, Any]]] = {}
     untold: dict[str, Mapping[str, Any]] = {}
+    sets: dict[frozenset[str], Mapping[str, Any]] = {}
     for row, found in ranks:
-        for one in found:
-            if version := _version(look, one):
+        told = {one.path: _version(look, one) for one in found}
+        for path, version in told.items():
+            if version:
                 versions.setdefault(version, []).append(row)
             else:
-                untold.setdefault(one.path, row)
-    if len(versions) > 1:
-        proofs = [_maps(rows[0], f"{what} {version}") for version, rows in versions.items()]
+                untold.setdefault(path, row)
+        if told and all(told.values()):
+            sets.setdefault(frozenset(map(str, told.values())), row)
+    if any(one.isdisjoint(other) for one, other in combinations(sets, 2)):
+        proofs = [_maps(row, f"{what} {' and '.join(sorted(one))}") for one, row in sets.items()]
         yield look.fail("P0", f"ranks of this node have different versions of {what}", *proofs)
+    elif len(versions) > 1 and not untold:
+        proofs = [_maps(row, f"{what} {' and '.join(sorted(one))}") for one, row in sets.items()]
+        yield look.unknown(
+            f"ranks here have several versions of {what} at once: which of them they use is not told", *proofs
+        )
     elif len(untold) + len(versions) > 1:
         proofs = [_maps(row, path) for path, row in untold.items()]
         yield look.unknown(f"ranks here have several files of {what}, and not each tells its version", *proofs)

@@ -88,13 +88,16 @@ def _number(room: Mapping[str, Any], key: str) -> float:
 
 
 def _read_only(look: Look, rows: list[list[str]], rooms: Iterable[str]) -> Iterator[Finding]:
-    """The kernel makes a broken disk read-only. Images are so by design, and a server's folder by its export."""
+    """The kernel makes a broken disk read-only, wherever it is mounted. Images are so by design, a server's folder by
+    its export, and a snapshot that is booted from beside a /var of the same disk (transactional systems)."""
+    written = {row[0] for row in rows if len(row) > 3 and "rw" in row[3].split(",")}
     for row in rows:
         if (
             len(row) > 3
             and (row[1] in _VITAL or row[1] in rooms)
             and "ro" in row[3].split(",")
             and row[0].startswith("/dev/")
+            and row[0] not in written
             and row[2] not in (*_IMAGES, "overlay")
         ):
             proof = Proof("/proc/mounts", " ".join(row)[:200])
