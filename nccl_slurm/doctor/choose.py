@@ -78,18 +78,27 @@ def of_job(job_id: str, live: Sequence[LiveJob], accounted: Sequence[Accounted])
     raise UnknownJob(f"job {job_id}: neither slurmctld nor accounting knows nodes of it; give --nodes LIST")
 
 
-def beside(job_id: str, chosen: LiveJob | Accounted | None, live: Sequence[LiveJob]) -> str:
+def beside(
+    job_id: str, chosen: LiveJob | Accounted | None, live: Sequence[LiveJob], accounted: Sequence[Accounted] = ()
+) -> str:
     """What else Slurm has under this id, in words: other components of a heterogeneous job, other tasks of an array.
     Empty where ``chosen`` is all, or was named by an id of its own."""
-    one = None if chosen is None else next((job for job in live if job.raw_id == chosen.raw_id), None)
-    if one is None or job_id == one.id:
+    if chosen is None or job_id == chosen.id:
         return ""
-    parts = [job for job in live if job is not one and job.nodes and _is_part(job, one)]
+    one = next((job for job in live if job.raw_id == chosen.raw_id), None)
+    parts = {job.raw_id: job.id for job in live if one is not None and job.nodes and _is_part(job, one)}
+    beside_it = "beside it run"
+    if isinstance(chosen, Accounted) and not parts:
+        parts = {
+            job.raw_id: job.id for job in accounted if job.nodes and job.id.startswith((f"{job_id}_", f"{job_id}+"))
+        }
+        beside_it = "beside it ran"
+    parts.pop(chosen.raw_id, None)
     if not parts:
         return ""
-    ids = sorted(parts, key=lambda job: job.raw_id)
-    named = ", ".join(job.id for job in ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
-    return f"job {job_id} is looked at as {one.id} alone; beside it run {named}: give --job with each id"
+    ids = [parts[raw_id] for raw_id in sorted(parts)]
+    named = ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
+    return f"job {job_id} is looked at as {chosen.id} alone; {beside_it} {named}: give --job with each id"
 
 
 def _is_part(job: LiveJob, of: LiveJob) -> bool:

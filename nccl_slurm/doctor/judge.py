@@ -16,13 +16,19 @@ __all__ = ["UNREACHABLE", "has_ranks", "observation_of", "of_node", "safely", "s
 UNREACHABLE = "fleet.unreachable"
 
 
-def observation_of(answer: Answer, since: float | None, fields: Mapping[str, str], owner: str = "") -> Observation:
+def observation_of(
+    answer: Answer,
+    since: float | None,
+    fields: Mapping[str, str],
+    owner: str = "",
+    until: float | None = None,
+) -> Observation:
     """``owner``: of the job that was looked at. Raises NotObserved."""
     if answer.why:
         raise NotObserved(answer.why)
     seen = unpacked(answer.data, answer.node, answer.way)
     step_of = owner if answer.way == "job-step" else ""
-    return replace(seen, since=since, slurm=fields, offset_s=_offset(seen.at, answer), owner=step_of)
+    return replace(seen, since=since, until=until, slurm=fields, offset_s=_offset(seen.at, answer), owner=step_of)
 
 
 def has_ranks(seen: Observation) -> bool:

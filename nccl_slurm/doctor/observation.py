@@ -44,8 +44,9 @@ class Observation:
     """Of one node. ``node``: Slurm's name. ``way``: job-step, job, ssh, or local. ``at``: the node's clock when it was
     read. ``offset_s``: how far its clock was ahead of ours, None where the way there took too long to tell.
 
-    ``since``: what is older is of no matter (the job's start, ``--since``), None: since the boot. ``slurm``: Slurm's
-    fields of this node (``scontrol -o show node``) up to the texts of administrators, empty where it was not asked.
+    ``since``: what is older is of no matter (the job's start, ``--since``), None: since the boot. ``until``: nor is
+    what is newer (the end of a job that has ended), None: until now. ``slurm``: Slurm's fields of this node
+    (``scontrol -o show node``) up to the texts of administrators, empty where it was not asked.
     ``owner``: of the job whose step read it, empty where none did: Slurm lets nobody else, and root becomes that user.
     ``gpus``: the GPUs that Slurm let the reading process see (``["0", "1"]``), None where it was not confined by a job.
     """
@@ -63,6 +64,7 @@ class Observation:
     job: str | None = None
     offset_s: float | None = None
     since: float | None = None
+    until: float | None = None
     slurm: Mapping[str, str] = field(default_factory=dict)
     owner: str = ""
 

@@ -234,12 +234,12 @@ class _Doctor(_Run):
         if any(one.id == job and one.state == "RUNNING" for one in live):
             return choose.of_job(job, live, ())
         try:
-            accounted = self.slurm.accounted(int(job)) if job.isdigit() else ()
+            accounted = self.slurm.accounted(job)
         except SlurmError as error:
             accounted = ()
             self.left_out.append(f"accounting: {error}")
         choice = choose.of_job(job, live, accounted)
-        if more := choose.beside(job, choice.job or choice.ended, live):
+        if more := choose.beside(job, choice.job or choice.ended, live, accounted):
             self.left_out.append(more)
         return choice
 
@@ -270,6 +270,7 @@ class _Doctor(_Run):
         fields, by_default = self._fields(), Ways(self.slurm, self.config, self.wish.ssh)
         ways = self.ways or by_default.to(choice, self._known(), fields)
         self.since = since = self.wish.since if self.wish.since is not None else choice.start
+        until = choice.ended.end if choice.ended is not None and self.wish.since is None else None
         with_ranks: list[str] = []
         seen: dict[str, Observation] = {}
         silent: list[Answer] = []
@@ -280,7 +281,7 @@ class _Doctor(_Run):
         told(0, len(choice.nodes))
         for answer in self._answers(choice, ways, gate):
             try:
-                one = observation_of(answer, since, fields.get(answer.node, {}), owner)
+                one = observation_of(answer, since, fields.get(answer.node, {}), owner, until)
                 found += [finding for check in self.of("node") for finding in of_node(check, one)]
                 seen[answer.node] = one.only(kept)
                 self._hyperpod |= is_hyperpod(one)

@@ -107,8 +107,8 @@ class AskedSlurm:
     def _jobs(self) -> Sequence[LiveJob]:
         return self.client.jobs()
 
-    def accounted(self, raw_id: int) -> Sequence[Accounted]:
-        return self.client.accounting([raw_id])
+    def accounted(self, job_id: str) -> Sequence[Accounted]:
+        return self.client.accounting_of(job_id)
 
     def observed(
         self, now: float, fleet: Fleet, chosen: frozenset[str] = frozenset(), by_look: Mapping[str, str] | None = None

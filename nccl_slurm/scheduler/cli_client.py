@@ -187,6 +187,10 @@ class CliClient:
         window = ["-S", f"uts{max(int(since) - 1, 1_000_000)}"]
         return self._accounting(*window, *(["-E", f"uts{int(until) + 1}"] if until is not None else []))
 
+    def accounting_of(self, job_id: str) -> tuple[Accounted, ...]:
+        """All records under an id as users type it: ``42_1``, ``43+1``; of ``42`` all tasks or components."""
+        return self._accounting("-j", _checked(job_id))
+
     def _accounting(self, *which: str) -> tuple[Accounted, ...]:
         delimiter = _delimiter()
         fields = self._accounting_fields()

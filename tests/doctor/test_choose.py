@@ -115,6 +115,26 @@ def test_an_id_of_several_jobs_says_which_is_looked_at(
     assert words in told and bool(told) == bool(words)
 
 
+ENDED_ARRAY = [
+    Accounted(51, "50_1", "x", "FAILED", start=1.0, end=9.0, nodes=("n1",)),
+    Accounted(50, "50_2", "x", "COMPLETED", start=1.0, end=9.0, nodes=("n2",)),
+]
+
+
+@pytest.mark.parametrize(
+    ("job", "nodes", "words"),
+    [
+        ("50_1", ["n1"], ""),
+        ("50_2", ["n2"], ""),
+        ("50", ["n2"], "job 50 is looked at as 50_2 alone; beside it ran 50_1: give --job with each id"),
+    ],
+)
+def test_parts_of_a_job_that_has_ended(job: str, nodes: list[str], words: str) -> None:
+    choice = choose.of_job(job, [], ENDED_ARRAY)
+    assert list(choice.nodes) == nodes and choice.ended is not None
+    assert choose.beside(job, choice.ended, [], ENDED_ARRAY) == words
+
+
 KNOWN = {f"n{at}": NodeState(f"n{at}", "IDLE" if at < 3 else "ALLOCATED") for at in range(1, 5)}
 
 

@@ -60,6 +60,14 @@ def test_only_the_window_counts(since: float | None, expected: str, tmp_path: Pa
         assert found[0].since == pytest.approx(BOOT + 1000.0)
 
 
+@pytest.mark.parametrize(("until", "expected"), [(None, "FAIL P0"), (BOOT + 900.0, "FAIL P0"), (BOOT + 500.0, "PASS")])
+def test_what_came_after_a_job_that_has_ended_is_another_jobs(
+    until: float | None, expected: str, tmp_path: Path
+) -> None:
+    machine = of("p5").kernel(xid(79, "GPU has fallen off the bus."))  # 1,000 s after the boot
+    assert worst(findings(machine, "node.xid", tmp_path, since=BOOT + 100.0, until=until)) == expected
+
+
 @pytest.mark.parametrize("name", ["node.xid", "node.oom", "node.kernel"])
 @pytest.mark.parametrize(
     ("since", "expected"),

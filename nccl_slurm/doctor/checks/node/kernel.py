@@ -26,6 +26,8 @@ __all__ = ["CHECKS"]
 
 #: A job's first lines and the kernel's clock may differ by so much.
 _SLACK_S = 60.0
+#: What a job left behind on a node ends after it: its processes are killed, its GPUs are reset.
+_AFTER_S = 300.0
 _GPU = ("kernel.xid", "kernel.sxid", "kernel.sxid-nonfatal", "kernel.gpu-lost", "kernel.gpu-init", "kernel.inforom")
 _OOM = ("kernel.oom", "kernel.oom-cgroup")
 #: Beside what the decision table says: a kernel in such a state runs no job.
@@ -281,7 +283,9 @@ def _facts(look: Look, kinds: Sequence[str]) -> list[Fact]:
         if isinstance(line, list) and len(line) == 2 and isinstance(line[0], (int, float))
     ]
     start = machine.window(look.seen)[0] - _SLACK_S
-    found = kernel_facts(((at, text) for at, text in records if at >= start), look.seen.node, machine.pattern_rows())
+    end = float("inf") if look.seen.until is None else look.seen.until + _AFTER_S
+    inside = ((at, text) for at, text in records if start <= at <= end)
+    found = kernel_facts(inside, look.seen.node, machine.pattern_rows())
     return [fact for fact in found if fact.kind in kinds]
 
 
