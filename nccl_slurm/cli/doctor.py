@@ -25,7 +25,10 @@ _COULD_NOT_LOOK = 3
 
 
 def _words(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(word for one in value for word in one.split(",") if word)
+    words = tuple(word for one in value for word in one.split(",") if word)
+    if value and not words:
+        raise click.BadParameter("names no check; see nccl-slurm doctor --list")
+    return words
 
 
 def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nccl_slurm.errors import InputError, UnknownJob
 from nccl_slurm.hosts import expand
-from nccl_slurm.scheduler.client import Accounted, LiveJob, NodeState
+from nccl_slurm.scheduler.client import FINAL_STATES, Accounted, LiveJob, NodeState
 
 __all__ = ["Choice", "all_idle", "answers", "beside", "closed", "given", "is_idle", "listed", "of_job", "sampled"]
 
@@ -33,6 +33,14 @@ class Choice:
     def start(self) -> float | None:
         one = self.job or self.ended
         return None if one is None else one.start
+
+    @property
+    def why_unread(self) -> str:
+        """Why the output of a job that does not run now is left alone."""
+        state = self.ended.state if self.ended is not None else ""
+        if state in FINAL_STATES:
+            return "the job has ended: `nccl-slurm report` tells of its output"
+        return f"the job is {state}: its ranks and its output are looked at while it is RUNNING"
 
 
 def is_idle(node: NodeState) -> bool:

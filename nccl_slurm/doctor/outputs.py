@@ -34,7 +34,12 @@ def _files(path: str) -> Iterator[str]:
         yield path
         return
     names = sorted(name for name in os.listdir(path) if not name.startswith("."))
-    yield from (file for file in (os.path.join(path, name) for name in names) if os.path.isfile(file))
+    yield from (file for file in (os.path.join(path, name) for name in names) if _holds_something(file))
+
+
+def _holds_something(path: str) -> bool:
+    """Files of /proc have no size, and some of them never end."""
+    return os.path.isfile(path) and os.path.getsize(path) > 0
 
 
 def _text(path: str) -> str:

@@ -347,7 +347,7 @@ class _Doctor(_Run):
         part = choice.of is not None or (choice.job is not None and choice.job.het_job_id is not None)
         view = JobObserved(self.wish.job, choice.raw_id, fleet, choice.job, part=part)
         if choice.job is None:
-            return replace(view, output_why="the job has ended: `nccl-slurm report` tells of its output")
+            return replace(view, output_why=choice.why_unread)
         return self._with_output(view) if self.of("job") else view
 
     def _with_output(self, view: JobObserved) -> JobObserved:

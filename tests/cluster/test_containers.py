@@ -18,11 +18,11 @@ from tests.cluster.scratch import USERS
 
 pytestmark = pytest.mark.torch
 
-#: Root's file system read-only, /tmp its own, and a name that Slurm does not know, another one on each node. The
-#: network is the node's, as in enroot and Apptainer.
+#: Root's file system read-only (/tmp too, the checkout may lie below it), and a name that Slurm does not know, another
+#: one on each node. The network is the node's, as in enroot and Apptainer.
 CONTAINER = """#!/bin/sh
 exec bwrap --unshare-user --unshare-pid --unshare-uts --hostname "trainer-$SLURM_NODEID" --die-with-parent \\
-    --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp --ro-bind {hosts} /etc/hosts {mounts} "$@"
+    --ro-bind / / --dev /dev --proc /proc --setenv TMPDIR /dev/shm --ro-bind {hosts} /etc/hosts {mounts} "$@"
 """
 
 

@@ -82,6 +82,12 @@ def test_jobs_without_nodes() -> None:
         choose.of_job("45", [RUNNING], [ENDED])
 
 
+@pytest.mark.parametrize(("state", "words"), [("FAILED", "has ended"), ("SUSPENDED", "is SUSPENDED: its ranks")])
+def test_a_job_that_does_not_run_has_not_always_ended(state: str, words: str) -> None:
+    found = choose.of_job("43", [LiveJob(43, "43", "x", state, nodes=("n1",), start=3.0)], [])
+    assert found.job is None and words in found.why_unread
+
+
 HET = [
     LiveJob(100, "100+0", "x", "RUNNING", het_job_id=100, het_offset=0, nodes=("n1", "n2")),
     LiveJob(101, "100+1", "x", "RUNNING", het_job_id=100, het_offset=1, nodes=("n3",)),

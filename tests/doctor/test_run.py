@@ -18,6 +18,7 @@ from nccl_slurm.cli import doctor as command
 from nccl_slurm.doctor import registry, waves
 from nccl_slurm.doctor.check import AREAS, ID, Area, Check, Finding, NotObserved
 from nccl_slurm.doctor.observation import Observation
+from nccl_slurm.doctor.outputs import texts
 from nccl_slurm.doctor.result import Looked
 from nccl_slurm.doctor.result import Result as Outcome
 from tests.doctor.slurm_stand_in import StandIn
@@ -234,6 +235,7 @@ def test_only_and_skip(slurm: StandIn) -> None:
         ["--nodes", "n1;rm"],
         ["--local", "--sample", "2"],
         ["--only", "node.no-such"],
+        ["--only", ","],
         ["--since", "yesterday"],
         ["--since", "2130-01-01T00:00:00Z"],
         ["--limit", "inf"],
@@ -300,6 +302,13 @@ def test_an_empty_answer_of_slurm_is_no_fault_of_ours(slurm: StandIn, what: str,
 def test_a_pipe_is_not_compared_with(slurm: StandIn, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert "no regular file" in doctor(slurm, "--compare", str(tmp_path / "pipe")).output
+
+
+def test_files_without_a_size_are_not_read(tmp_path: Path) -> None:
+    """Those of /proc are endless, some of them."""
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "n1.txt").write_text("# nThread 1\n")
+    assert list(texts([str(tmp_path)], "--bandwidth")) == [str(tmp_path / "n1.txt")]
 
 
 @pytest.mark.parametrize("closed", [(1,), (0, 1), (1, 2)])
