@@ -77,7 +77,7 @@ def test_ranks_of_a_job_that_runs(lab: Cluster, trees: Path, job: str, user: str
     assert told["nodes"]["ways"] == {"job-step": ["n1", "n2"]}
     assert found(told, "job.environment") == [("WARN", "P1", ["n2"])] * 2
     assert found(told, "job.nccl-names") == [("WARN", "P1", ["n2"])]
-    assert found(told, "job.limits") == [("WARN", "P1", ["n2"])]
+    assert found(told, "job.limits") == [("FAIL", "P1", ["n2"])]
 
 
 def test_its_output_is_read_and_accuses_no_node_while_it_runs(lab: Cluster, trees: Path, job: str) -> None:
