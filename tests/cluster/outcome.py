@@ -19,6 +19,8 @@ from tests.cluster.processes import wait_until
 __all__ = ["Outcome", "outcome", "report"]
 
 _SELDOM_S = 15.0
+#: How every text of ours begins.
+OURS = "[nccl-slurm:"
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ def outcome(
             f"job {job}: no final report after {timeout:g} s: {seen.get('status')}\n{cluster.tail('nccl-slurm')}"
         )
     wait_until(lambda: not store.queued(), 60.0, every=0.3)
+    # slurmctld may send a job's end once more, and with it the user's comment alone, until it is looked at again
+    wait_until(lambda: OURS in cluster.comment(job).casefold() or not store.has_written(job), 100.0, every=1.0)
     verdict = seen["verdict"]
     made = Outcome(
         state=seen["job"]["state"],
@@ -90,6 +94,11 @@ class _Store:
             return not self._is_due() and self._path.exists()
         value = json.loads(zlib.decompress(found))
         return not (value["status"] == "final" and (ready is None or ready(value))) and not self._is_due()
+
+    def has_written(self, job: str) -> bool:
+        """A text into the job's Comment, which is yet to be looked at again."""
+        query = "select count(*) from comments join runs using (cluster, raw_id, run) where id = ?"
+        return bool(self._one(f"{query} and comments.state = 'written' and field = 'comment'", job))
 
     def queued(self) -> int:
         """Texts that are yet to be written: ``status`` lists by job what was given up alone."""

@@ -316,12 +316,12 @@ def test_sixty_four_nodes_and_some_that_hang(site: Site) -> None:
     site.serves(f'[ "${{3##*.}}" -gt 60 ] && exec cat >/dev/null\n{site.answer} serve')
     sshd = site.up(*addresses)
     (site.folder / "known_hosts").write_text(sshd.known(*(f"n{number}" for number in range(1, 65))))
-    quick, slow = site.visitor(), Visitor(replace(site.ssh(), visit_s=5.0), str(site.folder / "learned"))
+    quick, slow = site.visitor(), Visitor(replace(site.ssh(), visit_s=15.0), str(site.folder / "learned"))
     targets = [(slow if number > 60 else quick, Target(f"n{number}", a)) for number, a in enumerate(addresses, 1)]
     with ThreadPoolExecutor(32) as pool:
         done = list(pool.map(lambda one: visit(one[0], site.landing, one[1], {42}), targets))
     assert [one.why for one in done[:60]] == [None] * 60
-    assert all(one.why and "no answer in time" in one.why for one in done[60:])
+    assert [one.why for one in done[60:] if "no answer in time" not in (one.why or "")] == []
     assert len(site.landed()) == 60
 
 
