@@ -112,7 +112,7 @@ class CommentWriter:
         self._clock = clock
         self._verify_s = verify_s
         self._min_job_age_s = 300.0
-        self._known: frozenset[int] = frozenset()
+        self._known: frozenset[int] | None = None  # raw ids that slurmctld knows, where this look has asked it
         self._asked = float("-inf")
 
     def tick(self) -> int:
@@ -161,7 +161,7 @@ class CommentWriter:
         lower_cases = self._client.lower_cases_text()
         asked = any((s := states.get(r.raw_id)) is None or not s.final or self._is_last_look(r) for r in due)
         live: Mapping[int, LiveJob] = {job.raw_id: job for job in self._client.jobs()} if asked else {}
-        self._known = frozenset(live)
+        self._known = frozenset(live) if asked else None
 
         def decision(row: CommentRow) -> Decision:
             job = live.get(row.raw_id)
@@ -205,7 +205,7 @@ class CommentWriter:
         end, now = row.end or 0.0, self._clock.now()
         if not self._is_last_look(row):
             self._store.comment_written(row, field, end + self._min_job_age_s + SPARE_S)
-        elif row.raw_id in self._known:
+        elif self._known is None or row.raw_id in self._known:
             self._store.comment_written(row, field, now + max(SPARE_S, _AGAIN * (now - end)))
         else:
             self._store.comment_verified(row, field)
